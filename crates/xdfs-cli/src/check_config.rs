@@ -6,17 +6,22 @@ use std::collections::BTreeMap;
 use xdfs::security::{ExportConfig, SettingsReport, minute};
 use xdfs::{Code, Fault, ServerBuilder};
 
+use crate::config_text::ConfigText;
 use crate::console::{Console, printable};
 use crate::exit_codes::SUCCESS;
 use crate::flags::{OutputFlags, ServeFlags};
 use crate::human::{count, size};
 use crate::report::print;
-use crate::server_config::{Config, builder, read_text, served, warnings};
+use crate::server_config::{Bounds, Config, builder, read_text, served, warnings};
 
 /// Runs the command and returns the exit code.
 pub(crate) fn run(flags: ServeFlags) -> u8 {
     let mut console = Console::new(OutputFlags::default());
-    let (builder, report) = match checked(flags) {
+    let read = flags.config.as_deref().map(read_text).transpose();
+    let checked = read
+        .map_err(|fault| vec![fault])
+        .and_then(|text| checked(flags, text));
+    let (builder, report, _) = match checked {
         Ok(checked) => checked,
         Err(faults) => {
             faults.iter().for_each(|fault| console.error(fault));
@@ -45,19 +50,19 @@ pub(crate) fn run(flags: ServeFlags) -> u8 {
     }
 }
 
-/// The settings from flags and file, checked.
+/// The settings from flags and `text`, that of the file, checked; with what the file restricts.
 ///
 /// # Errors
 /// Everything that is wrong with them.
-pub(crate) fn checked(flags: ServeFlags) -> Result<(ServerBuilder, SettingsReport), Vec<Fault>> {
-    let text = match &flags.config {
-        Some(path) => Some(read_text(path).map_err(|fault| vec![fault])?),
-        None => None,
-    };
+pub(crate) fn checked(
+    flags: ServeFlags,
+    text: Option<ConfigText>,
+) -> Result<(ServerBuilder, SettingsReport, Bounds), Vec<Fault>> {
     let mut config = match &text {
         Some(text) => text.parse()?,
         None => Config::default(),
     };
+    let bounds = config.bounds();
     let by_flag = [
         ("listen", !flags.listen.is_empty()),
         ("root", flags.root.is_some()),
@@ -92,7 +97,7 @@ pub(crate) fn checked(flags: ServeFlags) -> Result<(ServerBuilder, SettingsRepor
         faults.push(located(found.setting, found.number, found.fault));
     }
     if faults.is_empty() {
-        Ok((builder, report))
+        Ok((builder, report, bounds))
     } else {
         Err(faults)
     }

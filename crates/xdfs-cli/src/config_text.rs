@@ -2,19 +2,20 @@
 //!
 //! Used for the file of `xdfs serve --config` and for the client's.
 
-use std::io::Read as _;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use xdfs::security::trusted;
+use xdfs::security::trusted::{self, Secrecy};
 use xdfs::{Code, Fault};
 
 use crate::console::printable;
 
 /// The operation of faults.
 const READ: &str = "read the configuration";
+/// Most bytes of a file.
+const BYTES_MAX: u64 = 1 << 20;
 
 /// The text of a configuration file.
 #[derive(Debug)]
@@ -26,25 +27,36 @@ pub(crate) struct ConfigText {
 }
 
 impl ConfigText {
-    /// Reads the file at `path`; `hint` says where its settings are listed.
+    /// Reads the regular file at `path`; `hint` says where its settings are listed.
     ///
     /// # Errors
-    /// It can't be read, isn't UTF-8, or other users could have written it.
+    /// It can't be read, is no regular file, is too long, isn't UTF-8, or other users could have
+    /// written it.
     pub(crate) fn read(path: &Path, hint: &'static str) -> Result<Self, Fault> {
+        let bytes = trusted::read(READ, path, BYTES_MAX, Secrecy::Public)?;
+        Self::decode(path, &bytes, hint)
+    }
+
+    /// Reads the file at `path`, which may be a pipe as well, and waits for its other end.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read), except that it has to be a regular file.
+    pub(crate) fn read_any(path: &Path, hint: &'static str) -> Result<Self, Fault> {
+        let bytes = trusted::read_any(READ, path, BYTES_MAX)?;
+        Self::decode(path, &bytes, hint)
+    }
+
+    fn decode(path: &Path, bytes: &[u8], hint: &'static str) -> Result<Self, Fault> {
         let name = path.as_os_str().as_encoded_bytes();
-        let mut bytes = Vec::new();
-        trusted::open_any(READ, path)?
-            .read_to_end(&mut bytes)
-            .map_err(|e| Fault::from_io(READ, name, &e))?;
-        let text = String::from_utf8(bytes).map_err(|error| {
-            let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let text = std::str::from_utf8(bytes).map_err(|error| {
+            let valid = &bytes[..error.valid_up_to()];
             let line = valid.iter().filter(|&&b| b == b'\n').count() + 1;
             let cause = format!("line {line}: it isn't UTF-8");
             Fault::new(Code::InvalidArgument, READ, cause)
                 .path(name)
                 .hint(hint)
         })?;
-        Ok(Self::new(name, text, hint))
+        Ok(Self::new(name, text.to_owned(), hint))
     }
 
     /// The text of the file `name`.
@@ -99,6 +111,11 @@ impl ConfigText {
         let part = value.get_ref().as_array().and_then(|list| list.get(number));
         let span = part.map_or_else(|| key.span(), Spanned::span);
         Some(self.line_at(span.start))
+    }
+
+    /// Whether the text is valid and has no setting at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        DeTable::parse(&self.text).is_ok_and(|table| table.get_ref().is_empty())
     }
 
     /// The name of the file, for messages.

@@ -530,11 +530,9 @@ fn credentials(
 /// The first line of a file, which may be a pipe.
 fn read_secret(path: &Path, operation: &str) -> Result<String, Fault> {
     let name = path.as_os_str().as_encoded_bytes();
-    let fault = |e: std::io::Error| Fault::from_io(operation, name, &e);
-    let file = trusted::open_any(operation, path)?;
-    let mut text = String::new();
-    std::io::Read::read_to_string(&mut std::io::Read::take(file, SECRET_BYTES_MAX), &mut text)
-        .map_err(fault)?;
+    let bytes = trusted::read_any(operation, path, SECRET_BYTES_MAX)?;
+    let text = std::str::from_utf8(&bytes)
+        .map_err(|_| Fault::new(Code::InvalidArgument, operation, "it isn't UTF-8").path(name))?;
     let line = text.lines().next().unwrap_or_default().trim();
     if line.is_empty() {
         let cause = "the first line is empty";

@@ -7,13 +7,17 @@ use xdfs::security::SettingsReport;
 use xdfs::{Address, Code, Fault, Listen, ServerHandle};
 
 use crate::check_config;
+use crate::config_text::ConfigText;
 use crate::console::{Console, printable};
 use crate::exit_codes::SUCCESS;
 use crate::flags::{OutputFlags, ServeFlags, ServeLevelFlag};
 use crate::interrupt::handle_signals;
 use crate::log::start_log;
 use crate::report::print;
-use crate::server_config::{Config, builder, missing_exports, read_config, served, warnings};
+use crate::server_config::{
+    Bounds, Config, RELOAD, builder, missing_exports, read_config, read_text_again, served,
+    warnings,
+};
 use crate::service::{self, Hangup, Notice};
 use crate::ssh;
 
@@ -51,6 +55,7 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
         Some(path) => read_config(path)?,
         None => Config::default(),
     };
+    let mut bounds = config.bounds();
     let ticket = flags.ticket;
     let again = flags.clone();
     let builder = builder(flags, config)?;
@@ -101,7 +106,7 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
     let handle = server.handle();
     hangup.watch(move || {
         service::notify(Notice::Reloading);
-        reload(&again, &handle);
+        reload(&again, &handle, &mut bounds);
         service::notify(Notice::Ready);
     })?;
     service::notify(Notice::Ready);
@@ -115,16 +120,21 @@ fn more_warnings(report: &SettingsReport) -> Vec<String> {
     outdated.chain(report.warnings.iter().cloned()).collect()
 }
 
-/// Reads the settings again, and uses them if they are valid.
-fn reload(flags: &ServeFlags, handle: &ServerHandle) {
-    let reloaded = check_config::checked(flags.clone()).and_then(|(builder, report)| {
+/// Reads the settings again, and uses them if they are valid. `bounds` are those of the settings in
+/// effect.
+fn reload(flags: &ServeFlags, handle: &ServerHandle, bounds: &mut Bounds) {
+    let checked = read_again(flags).and_then(|text| check_config::checked(flags.clone(), text));
+    let reloaded = checked.and_then(|(builder, report, new)| {
+        bounds.check(new).map_err(|fault| vec![fault])?;
         for warning in warnings(&builder, &builder.listens())
             .iter()
             .chain(&more_warnings(&report))
         {
             tracing::warn!("{warning}");
         }
-        handle.reload(builder).map_err(|fault| vec![fault])
+        let reloaded = handle.reload(builder).map_err(|fault| vec![fault])?;
+        *bounds = new;
+        Ok(reloaded)
     });
     match reloaded {
         Ok(reloaded) => {
@@ -147,6 +157,24 @@ fn reload(flags: &ServeFlags, handle: &ServerHandle) {
             );
         }
     }
+}
+
+/// The text of the settings file, if there is one. It has to have any settings: otherwise it was
+/// emptied, or is being written.
+fn read_again(flags: &ServeFlags) -> Result<Option<ConfigText>, Vec<Fault>> {
+    let Some(path) = &flags.config else {
+        return Ok(None);
+    };
+    let text = read_text_again(path).map_err(|fault| vec![fault])?;
+    if text.is_empty() {
+        let fault = Fault::new(Code::InvalidArgument, RELOAD, "the file has no settings");
+        let path = path.as_os_str().as_encoded_bytes();
+        let fault = fault
+            .path(path)
+            .hint("if that is meant, restart the server");
+        return Err(vec![fault]);
+    }
+    Ok(Some(text))
 }
 
 /// The command to type on another machine, and the ticket to paste there when asked: on the command

@@ -28,6 +28,8 @@ use crate::user_name::user_name;
 
 /// The hint of faults of the file.
 const HINT: &str = "`xdfs serve --help` lists the settings";
+/// The operation of a running server that reads its settings again.
+pub(crate) const RELOAD: &str = "reload the settings";
 
 /// The file of `--config`.
 #[derive(Debug, Default, Deserialize)]
@@ -342,6 +344,45 @@ struct ClientCertificatesConfig {
     grid_map: PathBuf,
 }
 
+/// What the settings restrict. A reload doesn't remove it, since a file that was emptied or cut off
+/// would do so too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// They name what is served; otherwise that is the current directory, or that of `--root`.
+    names_directories: bool,
+    /// They name the accounts of users; otherwise all act as the server's own.
+    names_accounts: bool,
+}
+
+impl Bounds {
+    /// Fails if `new` settings restrict less.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`], with what they lack.
+    pub(crate) fn check(self, new: Self) -> Result<(), Fault> {
+        let cause = if self.names_directories && !new.names_directories {
+            "the file names no directory any more, neither [[export]] nor root, so the current one \
+             would be served"
+        } else if self.names_accounts && !new.names_accounts {
+            "the file has no [accounts] any more, so all users would act as the server's own"
+        } else {
+            return Ok(());
+        };
+        let fault = Fault::new(Code::InvalidArgument, RELOAD, cause);
+        Err(fault.hint("if that is meant, restart the server"))
+    }
+}
+
+impl Config {
+    /// What the settings restrict.
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds {
+            names_directories: self.root.is_some() || !self.export.is_empty(),
+            names_accounts: self.accounts.is_some(),
+        }
+    }
+}
+
 /// The default directory of this user's server.
 pub(crate) fn server_folder() -> Result<PathBuf, Fault> {
     Ok(identity::folder()?.join("server"))
@@ -654,12 +695,25 @@ fn config_address(text: &str, base: Option<&Path>) -> Result<Listen, Fault> {
     }
 }
 
-/// The text of the file.
+/// The text of the file at the start, which may come through a pipe.
 ///
 /// # Errors
 /// It can't be read.
 pub(crate) fn read_text(path: &Path) -> Result<ConfigText, Fault> {
-    ConfigText::read(path, HINT)
+    ConfigText::read_any(path, HINT)
+}
+
+/// The text of the file for a running server.
+///
+/// # Errors
+/// It can't be read, or isn't a regular file, as what was a pipe at the start: that is empty then.
+pub(crate) fn read_text_again(path: &Path) -> Result<ConfigText, Fault> {
+    ConfigText::read(path, HINT).map_err(|fault| match fault.code {
+        Code::NotRegularFile => {
+            fault.hint("a running server reads settings again from a regular file only")
+        }
+        _ => fault,
+    })
 }
 
 pub(crate) fn read_config(path: &Path) -> Result<Config, Fault> {

@@ -22,8 +22,26 @@ pub fn read(
     bytes_max: u64,
     secrecy: Secrecy,
 ) -> Result<Zeroizing<Vec<u8>>, Fault> {
+    read_of(open(operation, path, secrecy)?, operation, path, bytes_max)
+}
+
+/// Reads a file that may be a pipe or a terminal as well, and waits for its other end.
+///
+/// # Errors
+/// Those of [`read`], except for `NotRegularFile`.
+pub fn read_any(operation: &str, path: &Path, bytes_max: u64) -> Result<Zeroizing<Vec<u8>>, Fault> {
+    let file = File::open(path).map_err(|e| Fault::from_io(operation, name(path), &e))?;
+    trusted::check(&file, path).map_err(|distrust| fault(operation, path, &distrust))?;
+    read_of(file, operation, path, bytes_max)
+}
+
+fn read_of(
+    file: File,
+    operation: &str,
+    path: &Path,
+    bytes_max: u64,
+) -> Result<Zeroizing<Vec<u8>>, Fault> {
     let io = |e: std::io::Error| Fault::from_io(operation, name(path), &e);
-    let file = open(operation, path, secrecy)?;
     let length = file.metadata().map_err(io)?.len();
     // Allocated at once: a growing vector leaves copies of a secret behind.
     let room = usize::try_from(length.min(bytes_max)).unwrap_or(0) + 1;
@@ -44,16 +62,6 @@ pub fn read(
 /// Those of [`read`], except for `LimitExceeded`.
 pub fn open(operation: &str, path: &Path, secrecy: Secrecy) -> Result<File, Fault> {
     trusted::open(path, secrecy).map_err(|distrust| fault(operation, path, &distrust))
-}
-
-/// Opens a file for reading that may be a pipe or a terminal as well, and waits for its other end.
-///
-/// # Errors
-/// Those of [`open`], except for `NotRegularFile`.
-pub fn open_any(operation: &str, path: &Path) -> Result<File, Fault> {
-    let file = File::open(path).map_err(|e| Fault::from_io(operation, name(path), &e))?;
-    trusted::check(&file, path).map_err(|distrust| fault(operation, path, &distrust))?;
-    Ok(file)
 }
 
 /// Checks a directory in which every file is believed.

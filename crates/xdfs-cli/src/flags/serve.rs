@@ -28,7 +28,8 @@ use crate::size::parse_memory;
 /// SIGHUP reloads the settings (flags, the file of --config and all files that it names) without
 /// interrupting sessions and transfers: new sessions get what they say. A session ends at once, in
 /// a resumable state, if its user would be refused now, or would get less rights or another
-/// directory. If anything is wrong, the log says what, and the old settings stay. Users, passwords,
+/// directory. If anything is wrong, the log says what, and the old settings stay; so they do if the
+/// file is empty, is no regular file, or has lost its directories or [accounts]. Users, passwords,
 /// keys and certificates need no reload: they are read at each login. Addresses, drivers, folder,
 /// audit, sessions_max, memory_max, grace_seconds and insecure change at the next start only.
 ///

@@ -120,6 +120,39 @@ fn a_client_believes_no_file_that_others_may_write() {
     client.run(&["ls", &url]).ok();
 }
 
+/// Neither a command nor a server waits for a pipe in the place of settings, or reads without end.
+#[test]
+fn settings_are_regular_files_of_bounded_size() {
+    let client = Client::new();
+    let url = client.server.url("/");
+    let config = client.config("config.toml");
+    let refused = |words: &str| {
+        let run = client.run(&["ls", &url]);
+        assert_ne!(run.code, Some(0));
+        assert!(run.stderr.contains(words), "{}", run.stderr);
+        assert!(run.stderr.contains("config.toml"), "{}", run.stderr);
+        fs::remove_file(&config).unwrap();
+    };
+    xdfs_testkit::tree::make_pipe(&config).unwrap();
+    refused("it isn't a regular file");
+    std::os::unix::fs::symlink("/dev/zero", &config).unwrap();
+    refused("it isn't a regular file");
+    fs::write(&config, "# long\n".repeat(300_000)).unwrap();
+    refused("the file has more than 1048576 bytes");
+    let run = check("/dev/zero");
+    assert!(
+        run.stderr.contains("more than 1048576 bytes"),
+        "{}",
+        run.stderr
+    );
+    let run = client.run(&["ls", "--password-file", "/dev/zero", &url]);
+    assert!(
+        run.stderr.contains("more than 65536 bytes"),
+        "{}",
+        run.stderr
+    );
+}
+
 const SETTINGS: &str = "listen = [\"127.0.0.1:0\"]\nfolder = \"server\"\nowner = \"owner\"\n\
      [[export]]\nname = \"data\"\npath = \"../root\"\n\
      [[export.grant]]\nuser = \"*\"\nrights = [\"read\", \"list\"]\n";

@@ -114,6 +114,47 @@ fn an_invalid_file_changes_nothing() {
     assert_eq!(names(place.root()), ["one", "two"]);
 }
 
+/// A file that was emptied, cut off or replaced would have everything served to everybody.
+#[test]
+fn settings_that_were_lost_are_not_reloaded() {
+    let place = Place::new();
+    let config = settings(&place, &[("data", "*")]);
+    let server = start(&place, &config);
+    let source = place.make_here("a", b"abc");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let refused = |number: usize, words: &str| {
+        server.running.signal("HUP");
+        server.running.wait_for_message(words);
+        let target = server.url(&format!("/data/{number}"));
+        own(&place, ["cp", &source, &target]).ok();
+        let served = own(&place, ["ls", &server.url("/")]).ok().text();
+        assert_eq!(served.trim_end().trim_end_matches('/'), "data");
+    };
+    let cut = text.split("[[export]]").next().unwrap();
+    let long = format!("{text}{}", "# long\n".repeat(300_000));
+    for (number, (text, words)) in [
+        ("", "the file has no settings"),
+        (cut, "the file names no directory any more"),
+        (&long, "the file has more than 1048576 bytes"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        std::fs::write(&config, text).unwrap();
+        refused(number, words);
+    }
+    std::fs::remove_file(&config).unwrap();
+    xdfs_testkit::tree::make_pipe(&config).unwrap();
+    refused(3, "it isn't a regular file");
+    // The next one is as ever.
+    std::fs::remove_file(&config).unwrap();
+    settings(&place, &[("data", "*"), ("more", "*")]);
+    server.running.signal("HUP");
+    let words = "the settings were reloaded";
+    server.running.wait_for_message(words);
+    own(&place, ["ls", &server.url("/more")]).ok();
+}
+
 #[test]
 fn settings_that_can_not_change_are_named() {
     let place = Place::new();
