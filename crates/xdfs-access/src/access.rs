@@ -13,7 +13,7 @@ use xdfs_security::account::Accounts;
 use xdfs_security::audit::{Audit, Event, Kind};
 use xdfs_security::export::Exports;
 use xdfs_security::grid::{self, GridMapFile};
-use xdfs_security::guard::Limits;
+use xdfs_security::guard::{Limits, Network};
 use xdfs_security::key;
 use xdfs_security::password::{CachedUsers, PasswordClient, PasswordServer, UsersFile};
 use xdfs_security::token::Verifier;
@@ -376,7 +376,7 @@ impl Access {
         let principal = &login.principal;
         let (user, key) = (&principal.user, login.fingerprint());
         let open = || {
-            let places = self.guard.session(user)?;
+            let places = self.guard.session(user, peer.network())?;
             let accounts = self.accounts.as_ref();
             let ids = accounts.map(|a| a.ids_for(principal)).transpose()?;
             Ok((places, ids, self.exports.store_for(principal)?))
@@ -422,13 +422,14 @@ impl Access {
         })
     }
 
-    /// Admits a further connection to a session of `user`. The permit is held as long as the
-    /// connection.
+    /// Admits a further connection of `peer` to a session of `user`. The permit is held as long as
+    /// the connection.
     ///
     /// # Errors
     /// [`Code::LimitExceeded`] with a time to wait: the user has the maximum number of connections.
-    pub fn join(&self, user: &str) -> Result<Permit, Fault> {
-        self.guard.channel(user).map(Permit::new)
+    pub fn join(&self, peer: &Peer, user: &str) -> Result<Permit, Fault> {
+        let slot = self.guard.channel(user, peer.network())?;
+        Ok(Permit::new(slot))
     }
 
     /// The rules about tunnels.
@@ -464,8 +465,9 @@ impl Access {
     /// # Errors
     /// [`Code::LimitExceeded`] with a time to wait: the user has the maximum number of them.
     pub fn connection(&self, user: &TunnelUser) -> Result<Permit, Fault> {
-        let user = &user.principal.user;
-        self.guard.connection(user).map(Permit::new)
+        let network = Network::of_peer(user.peer());
+        let slot = self.guard.connection(&user.principal.user, network)?;
+        Ok(Permit::new(slot))
     }
 
     /// Checks evidence of a single step.

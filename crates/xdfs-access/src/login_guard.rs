@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use xdfs_proto::{Code, Fault};
 use xdfs_security::Method;
 use xdfs_security::audit::{Audit, Event, Kind};
-use xdfs_security::guard::{Guard, Limits, Slot};
+use xdfs_security::guard::{Guard, Limits, Network, Slot};
 
 use crate::clock::Clock;
 use crate::peer::Peer;
@@ -40,18 +40,19 @@ impl LoginGuard {
     }
 
     /// Takes the permits of a session and of its first channel.
-    pub(crate) fn session(&self, user: &str) -> Result<[Slot; 2], Fault> {
-        Ok([self.guard.session(user)?, self.guard.channel(user)?])
+    pub(crate) fn session(&self, user: &str, network: Network) -> Result<[Slot; 2], Fault> {
+        let session = self.guard.session(user, network)?;
+        Ok([session, self.guard.channel(user, network)?])
     }
 
     /// Takes the permit of a further channel.
-    pub(crate) fn channel(&self, user: &str) -> Result<Slot, Fault> {
-        self.guard.channel(user)
+    pub(crate) fn channel(&self, user: &str, network: Network) -> Result<Slot, Fault> {
+        self.guard.channel(user, network)
     }
 
     /// Takes the permit of a connection through a tunnel.
-    pub(crate) fn connection(&self, user: &str) -> Result<Slot, Fault> {
-        self.guard.connection(user)
+    pub(crate) fn connection(&self, user: &str, network: Network) -> Result<Slot, Fault> {
+        self.guard.connection(user, network)
     }
 
     /// Refuses passwords of a user who must wait at this address after wrong ones: an answer to a

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use xdfs_security::guard::Network;
 use xdfs_security::{Binding, Method};
 
 /// An unauthenticated peer at a door.
@@ -29,6 +30,10 @@ impl Peer {
             name,
             address,
         }
+    }
+
+    pub(crate) fn network(&self) -> Network {
+        Network::of_peer(&self.name)
     }
 }
 

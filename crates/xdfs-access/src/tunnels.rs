@@ -27,6 +27,11 @@ impl TunnelUser {
         }
     }
 
+    /// The transport's name of the peer.
+    pub(crate) fn peer(&self) -> &str {
+        &self.actor.from
+    }
+
     /// Records that a tunnel was opened, or why it was refused.
     pub fn asked(&self, action: Action, target: &str, result: Option<Code>) {
         let kind = match result {

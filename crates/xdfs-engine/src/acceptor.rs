@@ -692,7 +692,7 @@ impl Acceptor {
         };
         let guard = match &self.config.access {
             AccessPolicy::Open(..) => None,
-            AccessPolicy::Guarded(gate) => match gate.join(&user) {
+            AccessPolicy::Guarded(gate) => match gate.join(&pending.stream.peer(), &user) {
                 Ok(guard) => Some(guard),
                 Err(fault) => {
                     tracing::debug!(peer = %pending.stream.peer(), %fault, "a channel is refused");

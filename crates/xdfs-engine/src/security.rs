@@ -148,12 +148,12 @@ pub trait Gate: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Admits a further channel to a session of `user`. The guard is held while the channel is
-    /// open.
+    /// Admits a further channel of `peer` to a session of `user`. The guard is held while the
+    /// channel is open.
     ///
     /// # Errors
     /// The user has too many channels.
-    fn join(&self, user: &str) -> Result<PeerGuard, Fault>;
+    fn join(&self, peer: &str, user: &str) -> Result<PeerGuard, Fault>;
 
     /// Takes the first step of a proof on the channel with this `protection`.
     ///

@@ -39,7 +39,7 @@ fn serve(access: &Access, peer: &str, input: PipeReader, mut output: PipeWriter)
                 moving::write(&*admission.store, path, &bytes).map(|()| Vec::new())
             }
             (["GET", path], Some(admission)) => moving::read(&*admission.store, path),
-            (["JOIN"], Some(admission)) => access.join(&admission.user).map(|permit| {
+            (["JOIN"], Some(admission)) => access.join(&peer, &admission.user).map(|permit| {
                 joined.push(permit);
                 Vec::new()
             }),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mio::Interest;
 use mio::net::{TcpListener, TcpStream};
 use socket2::SockRef;
-use xdfs_access::{Access, Permit};
+use xdfs_access::{Access, Peer, Permit};
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::poll::{Event, Poller, Token};
 
@@ -81,7 +81,7 @@ pub(super) struct Channels {
     /// Of the present connections and later ones.
     protection: Protection,
     /// Whose connections they are.
-    user: Option<(Arc<Access>, String)>,
+    user: Option<(Arc<Access>, Peer, String)>,
     pub(super) connections: Vec<Connection>,
     /// Accepted ones whose other end has to prove who it is: anybody may have opened them.
     unproved: Vec<Connection>,
@@ -138,8 +138,8 @@ impl Channels {
     }
 
     /// From now on connections count against the limits of this user.
-    pub(super) fn count_for(&mut self, access: Arc<Access>, user: String) {
-        self.user = Some((access, user));
+    pub(super) fn count_for(&mut self, access: Arc<Access>, peer: Peer, user: String) {
+        self.user = Some((access, peer, user));
     }
 
     /// From now on connections can be protected.
@@ -368,7 +368,8 @@ impl Channels {
         is_open: bool,
     ) -> Result<(), Fault> {
         let user = self.user.as_ref();
-        let permit = user.map(|(access, user)| access.join(user)).transpose()?;
+        let permit = user.map(|(access, peer, user)| access.join(peer, user));
+        let permit = permit.transpose()?;
         let token = Token(self.next_token);
         self.next_token += 1;
         // Hints: a system may refuse them.

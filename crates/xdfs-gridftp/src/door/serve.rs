@@ -437,7 +437,9 @@ impl Server {
                     ids.take_on().map_err(fault)?;
                 }
                 let name = admission.user.clone();
-                self.channels.count_for(Arc::clone(&access), admission.user);
+                let peer = self.peer.clone();
+                self.channels
+                    .count_for(Arc::clone(&access), peer, admission.user);
                 *locked(&self.shared.standing) = Some((admission.standing, access));
                 let started = self.started;
                 User {

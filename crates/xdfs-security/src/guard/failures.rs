@@ -15,9 +15,6 @@ use std::time::Duration;
 
 /// Delay after the first failure beyond the free ones.
 const DELAY_FIRST: Duration = Duration::from_secs(1);
-/// Number of users per address with a separate share of its failures. A failure of a further user
-/// replaces the smallest share, which can't be forgiven any more.
-const USERS_MAX: usize = 4;
 /// Time without a failure after which all are forgiven.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(15 * 60);
 /// Number of doublings after which any delay has reached its maximum.
@@ -27,44 +24,45 @@ const DOUBLINGS_MAX: u32 = 16;
 pub(super) type UserHash = u64;
 
 #[derive(Clone, Copy, Debug)]
-struct Record {
+struct Record<const USERS: usize> {
     failures: u32,
     last: Duration,
     /// Shares of the failures, by user.
-    shares: [(UserHash, u32); USERS_MAX],
+    shares: [(UserHash, u32); USERS],
 }
 
-impl Record {
-    /// Counts a failure at `user`. Returns those of this user.
-    fn count(&mut self, user: UserHash) -> u32 {
+impl<const USERS: usize> Record<USERS> {
+    /// Counts a failure at `user`.
+    fn count(&mut self, user: UserHash) {
         self.failures = self.failures.saturating_add(1);
         let own = self.shares.iter().position(|(u, n)| *u == user && *n > 0);
         let place = own.unwrap_or_else(|| {
-            let smallest = (0..USERS_MAX).min_by_key(|&i| self.shares[i].1);
+            let smallest = (0..USERS).min_by_key(|&i| self.shares[i].1);
             let place = smallest.unwrap_or_default();
             self.shares[place] = (user, 0);
             place
         });
         self.shares[place].1 = self.shares[place].1.saturating_add(1);
-        self.shares[place].1
     }
 }
 
-/// Failures by key, with the time of the last one.
+/// Failures by key, with the time of the last one. So many `USERS` have a separate share of those
+/// of a key, at least one; a failure of a further user replaces the smallest share, which can't be
+/// forgiven any more.
 #[derive(Debug)]
-pub(super) struct Failures<K> {
+pub(super) struct Failures<K, const USERS: usize> {
     free: u32,
     most: usize,
     /// The maximum delay.
     delay_max: Duration,
-    records: HashMap<K, Record>,
+    records: HashMap<K, Record<USERS>>,
     /// The same by count and time: the first is displaced first.
     order: BTreeSet<(u32, Duration, K)>,
     /// The same by time: the first is forgiven first.
     by_time: BTreeSet<(Duration, K)>,
 }
 
-impl<K: Copy + Eq + Hash + Ord> Failures<K> {
+impl<K: Copy + Eq + Hash + Ord, const USERS: usize> Failures<K, USERS> {
     pub(super) fn new(free: u32, most: usize, delay_max: Duration) -> Self {
         Self {
             free,
@@ -82,6 +80,12 @@ impl<K: Copy + Eq + Hash + Ord> Failures<K> {
         record.is_some_and(|record| record.failures >= self.free.max(1))
     }
 
+    /// Whether a failure of `key` at `user` has a share.
+    pub(super) fn has_failed(&self, key: K, user: UserHash) -> bool {
+        let record = self.records.get(&key);
+        record.is_some_and(|record| record.shares.iter().any(|(u, n)| *u == user && *n > 0))
+    }
+
     /// The remaining delay of `key`.
     pub(super) fn wait(&self, key: K, now: Duration) -> Option<Duration> {
         let record = self.records.get(&key)?;
@@ -97,11 +101,10 @@ impl<K: Copy + Eq + Hash + Ord> Failures<K> {
         (DELAY_FIRST * (1 << doublings.min(DOUBLINGS_MAX))).min(self.delay_max)
     }
 
-    /// Counts a failure of `key` at `user`. Returns those of this user that are remembered for
-    /// `key`, without what it has inherited.
-    pub(super) fn add(&mut self, key: K, user: UserHash, now: Duration) -> u32 {
+    /// Counts a failure of `key` at `user`.
+    pub(super) fn add(&mut self, key: K, user: UserHash, now: Duration) {
         if self.most == 0 {
-            return 0;
+            return;
         }
         self.forget_forgiven(now);
         let own = self.take(key);
@@ -114,13 +117,12 @@ impl<K: Copy + Eq + Hash + Ord> Failures<K> {
             Record {
                 failures: displaced.map_or(0, |record| record.failures),
                 last: now,
-                shares: [(0, 0); USERS_MAX],
+                shares: [(0, 0); USERS],
             }
         });
-        let count = record.count(user);
+        record.count(user);
         record.last = now;
         self.put(key, record);
-        count
     }
 
     /// Keeps the failures of `key` from being forgiven, as a further one would, without counting
@@ -149,13 +151,13 @@ impl<K: Copy + Eq + Hash + Ord> Failures<K> {
         }
     }
 
-    fn put(&mut self, key: K, record: Record) {
+    fn put(&mut self, key: K, record: Record<USERS>) {
         self.records.insert(key, record);
         self.order.insert((record.failures, record.last, key));
         self.by_time.insert((record.last, key));
     }
 
-    fn take(&mut self, key: K) -> Option<Record> {
+    fn take(&mut self, key: K) -> Option<Record<USERS>> {
         let record = self.records.remove(&key)?;
         self.order.remove(&(record.failures, record.last, key));
         self.by_time.remove(&(record.last, key));

@@ -1,7 +1,8 @@
 //! Limits on unauthenticated peers, and on what users may hold open.
 //!
 //! A [`Guard`] counts three things: wrong passwords of a user at an address, those of a user from
-//! all addresses, and the sessions and channels of a user. Dropping a [`Slot`] decrements its
+//! all addresses, and the sessions and channels of a user; those of anonymous users also by network,
+//! of which each has a share, so that one doesn't keep out all others. Dropping a [`Slot`] decrements its
 //! count, so no code path can forget to. Strangers have their places at each listener
 //! (`xdfs-crowd`).
 //!
@@ -32,7 +33,7 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use xdfs_crowd::Network;
+pub use xdfs_crowd::Network;
 use xdfs_proto::{Code, Fault, Retry};
 
 use crate::AUTHENTICATE;
@@ -41,9 +42,15 @@ use familiar::Familiar;
 
 /// Suggested retry delay when a limit is reached, in milliseconds.
 const FULL_RETRY_MS: u32 = 1000;
-/// Users of an address whose passwords may be wrong before others there must wait too: more than
-/// one broken job behind a shared address.
-const USERS_PER_ADDRESS: u32 = 10;
+/// Users of an address who have had wrong passwords when others there must wait too: more than one
+/// broken job behind a shared address.
+const USERS_PER_ADDRESS: usize = 10;
+/// The user of everybody who proves nothing: what is held open is bounded for each network too.
+const ANONYMOUS: &str = "anonymous";
+/// The part of the places of anonymous users that one network may have, ...
+const NETWORK_SHARE: usize = 4;
+/// ... and how many it may have of a few.
+const NETWORK_MIN: usize = 4;
 /// Maximum delay of a user at an address, and of an address.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 /// Maximum delay of a user: at most ten thousand guesses a day, and only a nuisance for a user at a
@@ -60,7 +67,8 @@ pub struct Limits {
     pub guesses_free: u32,
     /// Number of addresses with remembered failures; also of users, and of familiar pairs of both.
     pub addresses_max: usize,
-    /// Maximum number of concurrent sessions per user.
+    /// Maximum number of concurrent sessions per user. Of those of anonymous users one network has
+    /// a quarter, or four, as of the following.
     pub sessions_per_user_max: usize,
     /// Maximum number of concurrent channels per user, over all sessions.
     pub channels_per_user_max: usize,
@@ -102,14 +110,16 @@ struct Shared {
 #[derive(Debug)]
 struct GuardCounts {
     limits: Limits,
-    failures: Failures<(Network, UserHash)>,
-    /// The same of all users of an address.
-    at_address: Failures<Network>,
-    guesses: Failures<UserHash>,
+    failures: Failures<(Network, UserHash), 1>,
+    /// The users of an address with any failure; all failures there once others wait too.
+    at_address: Failures<Network, USERS_PER_ADDRESS>,
+    guesses: Failures<UserHash, 1>,
     familiar: Familiar,
     sessions: HashMap<String, usize>,
     channels: HashMap<String, usize>,
     connections: HashMap<String, usize>,
+    /// The places of anonymous users by network.
+    of_networks: HashMap<(Kind, Network), usize>,
 }
 
 impl Guard {
@@ -119,19 +129,13 @@ impl Guard {
         let state = GuardCounts {
             limits,
             failures: Failures::new(limits.failures_free, limits.addresses_max, WAIT_MAX),
-            at_address: Failures::new(
-                limits
-                    .failures_free
-                    .max(1)
-                    .saturating_mul(USERS_PER_ADDRESS),
-                limits.addresses_max,
-                WAIT_MAX,
-            ),
+            at_address: Failures::new(USERS_PER_ADDRESS as u32, limits.addresses_max, WAIT_MAX),
             guesses: Failures::new(limits.guesses_free, limits.addresses_max, USER_WAIT_MAX),
             familiar: Familiar::new(limits.addresses_max),
             sessions: HashMap::new(),
             channels: HashMap::new(),
             connections: HashMap::new(),
+            of_networks: HashMap::new(),
         };
         Self {
             shared: Arc::new(Shared {
@@ -153,12 +157,13 @@ impl Guard {
     pub fn failed(&self, address: IpAddr, user: &str, now: Duration) -> Duration {
         let (network, user) = (Network::of(address), self.shared.names.hash_one(user));
         let mut state = self.shared.lock();
-        let own = state.failures.add((network, user), user, now);
-        // One user alone, who has to wait, doesn't make others wait.
-        if own <= state.limits.failures_free.max(1) || state.at_address.is_delayed(network) {
-            state.at_address.add(network, user, now);
+        state.failures.add((network, user), user, now);
+        // A user counts once, so that one broken job doesn't make others wait.
+        let at_address = &mut state.at_address;
+        if at_address.has_failed(network, user) && !at_address.is_delayed(network) {
+            at_address.remember(network, now);
         } else {
-            state.at_address.remember(network, now);
+            at_address.add(network, user, now);
         }
         let wait = state.failures.wait((network, user), now);
         wait.unwrap_or_default()
@@ -221,31 +226,32 @@ impl Guard {
         state.familiar.add(network, hash(user));
     }
 
-    /// Takes a slot for a session of `user`.
+    /// Takes a slot for a session of `user`, who comes from `network`.
     ///
     /// # Errors
     /// [`Code::LimitExceeded`] with a time to wait.
-    pub fn session(&self, user: &str) -> Result<Slot, Fault> {
-        self.slot(Kind::Session, user)
+    pub fn session(&self, user: &str, network: Network) -> Result<Slot, Fault> {
+        self.slot(Kind::Session, user, network)
     }
 
-    /// Takes a slot for a channel of `user`.
+    /// Takes a slot for a channel of `user`, who comes from `network`.
     ///
     /// # Errors
     /// [`Code::LimitExceeded`] with a time to wait.
-    pub fn channel(&self, user: &str) -> Result<Slot, Fault> {
-        self.slot(Kind::Channel, user)
+    pub fn channel(&self, user: &str, network: Network) -> Result<Slot, Fault> {
+        self.slot(Kind::Channel, user, network)
     }
 
-    /// Takes a slot for a connection of `user` through a tunnel.
+    /// Takes a slot for a connection of `user`, who comes from `network`, through a tunnel.
     ///
     /// # Errors
     /// [`Code::LimitExceeded`] with a time to wait.
-    pub fn connection(&self, user: &str) -> Result<Slot, Fault> {
-        self.slot(Kind::Connection, user)
+    pub fn connection(&self, user: &str, network: Network) -> Result<Slot, Fault> {
+        self.slot(Kind::Connection, user, network)
     }
 
-    fn slot(&self, kind: Kind, user: &str) -> Result<Slot, Fault> {
+    fn slot(&self, kind: Kind, user: &str, network: Network) -> Result<Slot, Fault> {
+        let network = (user == ANONYMOUS).then(|| network.wide());
         let mut state = self.shared.lock();
         let limits = state.limits;
         let (most, operation, what) = match kind {
@@ -256,15 +262,28 @@ impl Guard {
                 (most, "open the tunnel", "connections")
             }
         };
+        let full = |who: &str, most: usize| {
+            let cause = format!("{who} {most} {what} already, which is the maximum");
+            Err(refusal(operation, cause, FULL_RETRY_MS))
+        };
+        let share = most.div_ceil(NETWORK_SHARE).max(NETWORK_MIN);
+        if let Some(network) = network
+            && !raise(&mut state.of_networks, (kind, network), share)
+        {
+            return full("anonymous users of this network have", share);
+        }
         if !raise(state.counts(kind), user.to_owned(), most) {
-            let cause = format!("this user has {most} {what} already, which is the maximum");
-            return Err(refusal(operation, cause, FULL_RETRY_MS));
+            if let Some(network) = network {
+                lower(&mut state.of_networks, (kind, network));
+            }
+            return full("this user has", most);
         }
         drop(state);
         Ok(Slot {
             shared: Arc::clone(&self.shared),
             kind,
             user: user.to_owned(),
+            network,
         })
     }
 }
@@ -286,7 +305,7 @@ impl GuardCounts {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     Channel,
     Connection,
@@ -299,12 +318,18 @@ pub struct Slot {
     shared: Arc<Shared>,
     kind: Kind,
     user: String,
+    /// Of an anonymous user.
+    network: Option<Network>,
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         let user = std::mem::take(&mut self.user);
-        lower(self.shared.lock().counts(self.kind), user);
+        let mut state = self.shared.lock();
+        lower(state.counts(self.kind), user);
+        if let Some(network) = self.network {
+            lower(&mut state.of_networks, (self.kind, network));
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use super::*;
 
+const HERE: Network = Network::Here;
+
 fn limits() -> Limits {
     Limits {
         bytes_per_second_per_user_max: None,
@@ -79,9 +81,7 @@ fn an_address_waits_when_passwords_of_many_users_were_wrong() {
     let now = at(3600);
     for name in &names[..names.len() - 1] {
         guard.may_guess(v4(1), "bob", now).unwrap();
-        for _ in 0..3 {
-            guard.failed(v4(1), name, now);
-        }
+        guard.failed(v4(1), name, now);
     }
     refused(guard.may_guess(v4(1), "bob", now));
     // Who has logged in there before doesn't wait, nor do others elsewhere.
@@ -103,7 +103,7 @@ fn an_address_waits_when_passwords_of_many_users_were_wrong() {
 
 #[test]
 fn very_many_failures_are_one_delay() {
-    let mut failures = Failures::new(0, 1, WAIT_MAX);
+    let mut failures = Failures::<_, 4>::new(0, 1, WAIT_MAX);
     for _ in 0..200 {
         failures.add(Network::of(v4(1)), 0, at(0));
     }
@@ -153,7 +153,7 @@ fn a_network_is_one_address() {
 
 #[test]
 fn the_table_is_bounded() {
-    let mut failures = Failures::new(3, 8, WAIT_MAX);
+    let mut failures = Failures::<_, 4>::new(3, 8, WAIT_MAX);
     for last in 0..=255 {
         failures.add(Network::of(v4(last)), 0, at(last.into()));
         assert!(failures.len() <= 8);
@@ -162,7 +162,7 @@ fn the_table_is_bounded() {
     // Forgiven ones are forgotten, whatever their count.
     failures.add(Network::of(v4(1)), 0, at(5000));
     assert_eq!(failures.len(), 1);
-    let mut none = Failures::new(3, 0, WAIT_MAX);
+    let mut none = Failures::<_, 4>::new(3, 0, WAIT_MAX);
     none.add(Network::of(v4(1)), 0, at(0));
     assert_eq!(none.len(), 0);
 }
@@ -184,7 +184,7 @@ fn an_address_is_not_flushed_by_failures_of_others() {
 
 #[test]
 fn who_was_displaced_comes_back_with_no_less() {
-    let mut failures = Failures::new(3, 2, WAIT_MAX);
+    let mut failures = Failures::<_, 4>::new(3, 2, WAIT_MAX);
     let [a, b, c] = [1, 2, 3].map(|last| Network::of(v4(last)));
     for network in [a, a, a, a, b, b, b, b, b] {
         failures.add(network, 0, at(0));
@@ -198,7 +198,7 @@ fn who_was_displaced_comes_back_with_no_less() {
 
 #[test]
 fn forgiven_records_make_room_before_others_are_displaced() {
-    let mut failures = Failures::new(3, 2, WAIT_MAX);
+    let mut failures = Failures::<_, 4>::new(3, 2, WAIT_MAX);
     let [old, b, c] = [1, 2, 3].map(|last| Network::of(v4(last)));
     for _ in 0..9 {
         failures.add(old, 0, at(0));
@@ -237,13 +237,32 @@ fn a_success_forgives_what_failed_at_this_user_alone() {
 /// More users than an address has shares for: failures not attributed to a user aren't forgiven.
 #[test]
 fn failures_at_many_users_are_not_forgiven_by_few() {
-    let mut failures = Failures::new(3, 8, WAIT_MAX);
+    let mut failures = Failures::<_, 4>::new(3, 8, WAIT_MAX);
     let network = Network::of(v4(1));
     for user in 0..7 {
         failures.add(network, user, at(0));
     }
     failures.forgive(network, 6);
     assert!(failures.wait(network, at(0)).is_some());
+}
+
+/// A user counts once at an address, however often a password is wrong, and anew after a success.
+#[test]
+fn users_with_wrong_passwords_count_once_at_their_address() {
+    let guard = guard();
+    let names: Vec<_> = (0..USERS_PER_ADDRESS).map(|i| format!("user{i}")).collect();
+    let (last, first) = names.split_last().unwrap();
+    for round in 0..10 {
+        for name in first {
+            guard.failed(v4(1), name, at(round * 600));
+        }
+    }
+    guard.may_guess(v4(1), "bob", at(6000)).unwrap();
+    guard.succeeded(v4(1), &names[0], &names[0]);
+    guard.failed(v4(1), last, at(6000));
+    guard.may_guess(v4(1), "bob", at(6000)).unwrap();
+    guard.failed(v4(1), &names[0], at(6000));
+    refused(guard.may_guess(v4(1), "bob", at(6000)));
 }
 
 #[test]
@@ -291,15 +310,48 @@ fn familiar_addresses_are_bounded() {
 #[test]
 fn sessions_and_channels_of_a_user_are_bounded_and_given_back() {
     let guard = guard();
-    let mut sessions = vec![guard.session("a").unwrap(), guard.session("a").unwrap()];
-    refused(guard.session("a"));
-    let _other = guard.session("b").unwrap();
-    let channels: Vec<_> = (0..3).map(|_| guard.channel("a").unwrap()).collect();
-    refused(guard.channel("a"));
+    let mut sessions = vec![
+        guard.session("a", HERE).unwrap(),
+        guard.session("a", HERE).unwrap(),
+    ];
+    refused(guard.session("a", HERE));
+    let _other = guard.session("b", HERE).unwrap();
+    let channels: Vec<_> = (0..3).map(|_| guard.channel("a", HERE).unwrap()).collect();
+    refused(guard.channel("a", HERE));
     sessions.pop();
-    sessions.push(guard.session("a").unwrap());
-    refused(guard.session("a"));
+    sessions.push(guard.session("a", HERE).unwrap());
+    refused(guard.session("a", HERE));
     drop((sessions, channels));
     let state = guard.shared.lock();
     assert_eq!((state.sessions.len(), state.channels.len()), (1, 0));
+}
+
+/// One network has a quarter of the places of anonymous users, whatever its addresses.
+#[test]
+fn a_network_has_a_share_of_the_places_of_anonymous_users() {
+    let guard = Guard::new(Limits {
+        sessions_per_user_max: 20,
+        channels_per_user_max: 5,
+        ..limits()
+    });
+    let take = |text: &str| guard.session(ANONYMOUS, Network::of(address(text)));
+    let mut held: Vec<_> = (0..5).map(|_| take("192.0.2.1").unwrap()).collect();
+    refused(take("192.0.2.1"));
+    refused(take("::ffff:192.0.2.1"));
+    held.extend((1..6).map(|n| take(&format!("2001:db8:0:{n}::1")).unwrap()));
+    refused(take("2001:db8:0:8::1"));
+    held.extend((2..12).map(|last| take(&format!("192.0.2.{last}")).unwrap()));
+    // All of them are taken, and a refused one holds nothing.
+    refused(take("192.0.2.50"));
+    drop(held.remove(0));
+    held.push(take("192.0.2.50").unwrap());
+    // Of a few it has more.
+    let channel = || guard.channel(ANONYMOUS, HERE);
+    let channels: Vec<_> = (0..NETWORK_MIN).map(|_| channel().unwrap()).collect();
+    refused(channel());
+    // Others have their places wherever they come from.
+    let users: Vec<_> = (0..20).map(|_| guard.session("a", HERE).unwrap()).collect();
+    drop((held, channels, users));
+    let state = guard.shared.lock();
+    assert!(state.of_networks.is_empty() && state.sessions.is_empty());
 }

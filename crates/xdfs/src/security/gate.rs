@@ -172,13 +172,15 @@ impl Gate for SecureGate {
         !rules(&self.current).access.tunnels().is_empty()
     }
 
-    fn join(&self, user: &str) -> Result<PeerGuard, Fault> {
+    fn join(&self, peer: &str, user: &str) -> Result<PeerGuard, Fault> {
         let access = &rules(&self.current).access;
-        let permit = access.join(user).map_err(|fault| Fault {
-            // With this code a client continues with the channels it has.
-            code: Code::TooManyChannels,
-            ..fault
-        })?;
+        let permit = access
+            .join(&Peer::new("", peer), user)
+            .map_err(|fault| Fault {
+                // With this code a client continues with the channels it has.
+                code: Code::TooManyChannels,
+                ..fault
+            })?;
         Ok(PeerGuard(Box::new(permit)))
     }
 

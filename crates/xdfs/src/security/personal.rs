@@ -14,7 +14,7 @@ use xdfs_engine::{Gate, PeerGuard, SessionGrant, Verdict};
 use xdfs_proto::frame::AuthRequest;
 use xdfs_proto::{Code, Fault};
 use xdfs_security::Method;
-use xdfs_security::guard::{Guard, Limits};
+use xdfs_security::guard::{Guard, Limits, Network};
 use xdfs_security::identity::{ClientCertificates, Fingerprint, ServerIdentity};
 use xdfs_store::{LocalStore, ServerStore, Store};
 use xdfs_xio::Protection;
@@ -85,8 +85,9 @@ impl Gate for PersonalGate {
         true
     }
 
-    fn join(&self, user: &str) -> Result<PeerGuard, Fault> {
-        let slot = self.guard.channel(user).map_err(|fault| Fault {
+    fn join(&self, peer: &str, user: &str) -> Result<PeerGuard, Fault> {
+        let network = Network::of_peer(peer);
+        let slot = self.guard.channel(user, network).map_err(|fault| Fault {
             // With this code a client continues with the channels it has.
             code: Code::TooManyChannels,
             ..fault
@@ -96,7 +97,7 @@ impl Gate for PersonalGate {
 
     fn begin(
         &self,
-        _peer: &str,
+        peer: &str,
         protection: &Protection,
         request: &AuthRequest,
     ) -> Result<Verdict, Fault> {
@@ -110,7 +111,9 @@ impl Gate for PersonalGate {
         }
         // The scopes are those of its own tickets, which have none.
         let (user, _scopes) = self.tickets.redeem(&request.body, &protection.binding)?;
-        let slots = [self.guard.session(&user)?, self.guard.channel(&user)?];
+        let network = Network::of_peer(peer);
+        let session = self.guard.session(&user, network)?;
+        let slots = [session, self.guard.channel(&user, network)?];
         Ok(Verdict::Admitted(SessionGrant {
             user,
             store: Arc::clone(&self.store),

@@ -9,7 +9,7 @@ use xdfs_engine::PeerGuard;
 use xdfs_engine::tunnel::{TunnelEvent, TunnelOutcome, TunnelRights};
 use xdfs_proto::Fault;
 use xdfs_proto::tunnel::{Action, Target};
-use xdfs_security::guard::Guard;
+use xdfs_security::guard::{Guard, Network};
 use xdfs_security::tunnel::TunnelRules;
 
 /// The access under the settings as they are now.
@@ -106,7 +106,7 @@ impl TunnelRights for TunnelsWithoutUsers {
     }
 
     fn connection(&self) -> Result<PeerGuard, Fault> {
-        let slot = self.guard.connection(&self.user)?;
+        let slot = self.guard.connection(&self.user, Network::Here)?;
         Ok(PeerGuard(Box::new(slot)))
     }
 
