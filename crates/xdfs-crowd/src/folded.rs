@@ -5,34 +5,108 @@ use std::time::{Duration, Instant};
 /// The interval between two warnings.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// The events of one kind since the last warning about them.
-#[derive(Debug, Default)]
-pub struct Folded {
+/// The events of one kind since the last warning about them. Each event is in a warning, at the
+/// latest when this is dropped.
+#[derive(Debug)]
+pub struct Folded<T> {
     events: u64,
-    told_at: Option<Instant>,
+    /// What the warning says of the last event; `None` if all events have been in a warning.
+    last: Option<T>,
+    warned_at: Option<Instant>,
+    warn: fn(u64, &T),
 }
 
-impl Folded {
-    /// Counts an event. If a warning is due, returns the number of events that it stands for.
-    pub fn count(&mut self, now: Instant) -> Option<u64> {
+impl<T> Folded<T> {
+    /// No events so far. `warn` writes a warning, which stands for so many events.
+    #[must_use]
+    pub fn new(warn: fn(u64, &T)) -> Self {
+        Self {
+            events: 0,
+            last: None,
+            warned_at: None,
+            warn,
+        }
+    }
+
+    /// Counts an event. Warns, if a warning is due.
+    pub fn count(&mut self, event: T, now: Instant) {
         self.events += 1;
-        let is_due = |at: Instant| now.saturating_duration_since(at) >= INTERVAL;
-        self.told_at.is_none_or(is_due).then(|| {
-            self.told_at = Some(now);
-            std::mem::take(&mut self.events)
-        })
+        self.last = Some(event);
+        self.tick(now);
+    }
+
+    /// Warns of events that have been in no warning, if one is due.
+    pub fn tick(&mut self, now: Instant) {
+        if self
+            .due_at()
+            .is_some_and(|at| at.is_none_or(|at| at <= now))
+        {
+            self.warned_at = Some(now);
+            self.warn_now();
+        }
+    }
+
+    /// The time of the next warning, if there are events that have been in none.
+    #[must_use]
+    pub fn wakes_at(&self) -> Option<Instant> {
+        self.due_at().flatten()
+    }
+
+    /// The same; at once if there was no warning before.
+    fn due_at(&self) -> Option<Option<Instant>> {
+        self.last.as_ref()?;
+        Some(self.warned_at.map(|at| at + INTERVAL))
+    }
+
+    fn warn_now(&mut self) {
+        if let Some(last) = self.last.take() {
+            (self.warn)(std::mem::take(&mut self.events), &last);
+        }
+    }
+}
+
+impl<T> Drop for Folded<T> {
+    fn drop(&mut self) {
+        self.warn_now();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
 
+    type Warnings = Arc<Mutex<Vec<u64>>>;
+
     #[test]
-    fn a_minute_has_one_warning() {
-        let (mut folded, start) = (Folded::default(), Instant::now());
+    fn a_minute_has_one_warning_and_each_event_is_in_one() {
+        let (warnings, start) = (Warnings::default(), Instant::now());
+        let mut folded = Folded::new(|events, warnings: &Warnings| {
+            warnings.lock().unwrap().push(events);
+        });
         let at = |seconds| start + Duration::from_secs(seconds);
-        let told = [0, 1, 2, 59, 60, 61].map(|seconds| folded.count(at(seconds)));
-        assert_eq!(told, [Some(1), None, None, None, Some(4), None]);
+        let seen = || std::mem::take(&mut *warnings.lock().unwrap());
+        folded.tick(at(0));
+        assert_eq!((seen(), folded.wakes_at()), (vec![], None));
+        let count = |folded: &mut Folded<_>, seconds| {
+            folded.count(Arc::clone(&warnings), at(seconds));
+            seen()
+        };
+        let of = [0, 1, 2, 59, 60, 61].map(|seconds| count(&mut folded, seconds));
+        assert_eq!(of.concat(), [1, 4]);
+        // The one of second 61 is in none yet, and no other comes.
+        assert_eq!(folded.wakes_at(), Some(at(120)));
+        folded.tick(at(119));
+        assert_eq!(seen(), []);
+        folded.tick(at(120));
+        assert_eq!((seen(), folded.wakes_at()), (vec![1], None));
+        folded.tick(at(1000));
+        folded.count(Arc::clone(&warnings), at(1000));
+        folded.count(Arc::clone(&warnings), at(1001));
+        folded.count(Arc::clone(&warnings), at(1002));
+        assert_eq!(seen(), [1]);
+        drop(folded);
+        assert_eq!(seen(), [2]);
     }
 }

@@ -11,7 +11,8 @@
 //!   same upper 48 bits are compared first, since one customer has that many networks of 64 bits.
 //! - When half of the places are taken, strangers that are silent have to say something within
 //!   [`HURRY`].
-//! - What happened is one warning a minute, with the name of the listener.
+//! - What happened is one warning a minute, with the name of the listener, the network and the
+//!   number. The owner calls [`Crowd::tick`] for it, at [`Crowd::wakes_at`] at the latest.
 //!
 //! Nothing here does input or output, and time is an argument. The owner of the connections closes
 //! those that give way.
@@ -40,7 +41,8 @@ pub struct Crowd<K> {
     strangers: HashMap<K, Stranger>,
     /// The same by wide network.
     wide: HashMap<Network, Wide<K>>,
-    displaced: Folded,
+    /// With the listener and the network.
+    displaced: Folded<(String, Network)>,
 }
 
 /// The strangers of a wide network.
@@ -74,7 +76,7 @@ impl<K: Copy + Hash + Ord> Crowd<K> {
             places: places.max(1),
             strangers: HashMap::new(),
             wide: HashMap::new(),
-            displaced: Folded::default(),
+            displaced: Folded::new(warn_of_displaced),
         }
     }
 
@@ -91,16 +93,8 @@ impl<K: Copy + Hash + Ord> Crowd<K> {
         let is_full = self.strangers.len() >= self.places;
         let displaced = is_full.then(|| self.to_give_way(network)).flatten();
         if let Some(stranger) = displaced.and_then(|key| self.take(key)) {
-            let network = stranger.network;
-            if let Some(closed) = self.displaced.count(now) {
-                tracing::warn!(
-                    %listener,
-                    %network,
-                    closed,
-                    "more connections are being opened than there are places for: the oldest of \
-                     the networks with most of them are closed"
-                );
-            }
+            let event = (listener.to_string(), stranger.network);
+            self.displaced.count(event, now);
         }
         self.leave(key);
         let stranger = Stranger {
@@ -110,6 +104,17 @@ impl<K: Copy + Hash + Ord> Crowd<K> {
         };
         self.put(key, stranger);
         displaced
+    }
+
+    /// Warns of the strangers that gave way since the last warning, if one is due.
+    pub fn tick(&mut self, now: Instant) {
+        self.displaced.tick(now);
+    }
+
+    /// When [`Self::tick`] has something to say, if it has.
+    #[must_use]
+    pub fn wakes_at(&self) -> Option<Instant> {
+        self.displaced.wakes_at()
     }
 
     /// A stranger has sent bytes that continue its opening.
@@ -228,6 +233,16 @@ impl<K: Copy + Hash + Ord> Crowd<K> {
         let first = chosen.filter_map(|(_, of)| of.first()).min();
         first.map(|&(_, _, key)| key)
     }
+}
+
+fn warn_of_displaced(closed: u64, (listener, network): &(String, Network)) {
+    tracing::warn!(
+        %listener,
+        %network,
+        closed,
+        "more connections are being opened than there are places for: the oldest of the networks \
+         with most of them are closed"
+    );
 }
 
 /// Which networks have the most strangers.

@@ -124,7 +124,7 @@ pub struct Acceptor {
     /// More channels may wait to be accepted.
     is_behind: bool,
     /// Sessions that were refused since there are as many as may be.
-    sessions_refused: Folded,
+    sessions_refused: Folded<usize>,
 }
 
 impl Acceptor {
@@ -178,7 +178,13 @@ impl Acceptor {
             held: 0,
             accept_later: true,
             is_behind: false,
-            sessions_refused: Folded::default(),
+            sessions_refused: Folded::new(|refused, sessions| {
+                tracing::warn!(
+                    sessions,
+                    refused,
+                    "sessions are refused: as many as may be are there"
+                );
+            }),
         };
         Ok((acceptor, control))
     }
@@ -498,13 +504,8 @@ impl Acceptor {
             let sessions = self.sessions.lock();
             let count = sessions.len().max(self.running.load(Ordering::Relaxed));
             if count >= self.config.sessions_max {
-                if let Some(refused) = self.sessions_refused.count(self.environment.now()) {
-                    tracing::warn!(
-                        sessions = count,
-                        refused,
-                        "sessions are refused: as many as may be are there"
-                    );
-                }
+                let now = self.environment.now();
+                self.sessions_refused.count(count, now);
                 let cause = format!("the server has {count} sessions already");
                 Some(
                     Fault::new(Code::LimitExceeded, "open a session", cause)
@@ -793,12 +794,19 @@ impl Task for Acceptor {
         if now - self.deadlines_checked_at >= TICK {
             self.deadlines_checked_at = now;
             self.drop_late();
+            self.crowd.tick(now);
+            self.sessions_refused.tick(now);
         }
         let idle = self.pending.len() == self.free.len();
         let ticks = !idle || self.accept_later || self.drain_until.is_some();
         match self.is_behind {
             true => Turn::Wait(Some(Duration::ZERO)),
-            false => Turn::Wait(ticks.then_some(TICK)),
+            false if ticks => Turn::Wait(Some(TICK)),
+            false => {
+                let warnings = [self.crowd.wakes_at(), self.sessions_refused.wakes_at()];
+                let next = warnings.into_iter().flatten().min();
+                Turn::Wait(next.map(|at| at.saturating_duration_since(now).max(TICK)))
+            }
         }
     }
 

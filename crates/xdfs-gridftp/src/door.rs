@@ -172,7 +172,7 @@ struct Context {
     /// Of these, the sessions that aren't logged in.
     crowd: Mutex<Crowd<u64>>,
     /// Logins that were refused since there are as many sessions as may be.
-    logins_refused: Mutex<Folded>,
+    logins_refused: Mutex<Folded<usize>>,
     /// Set once no session may begin: when running ones end.
     ends_at: Mutex<Option<Instant>>,
     /// Transactions that are kept.
@@ -261,7 +261,13 @@ impl Door {
             sessions_max: config.sessions_max,
             sessions: Mutex::default(),
             crowd: Mutex::new(Crowd::new(STRANGERS_MAX)),
-            logins_refused: Mutex::default(),
+            logins_refused: Mutex::new(Folded::new(|refused, sessions| {
+                tracing::warn!(
+                    sessions,
+                    refused,
+                    "sessions of GridFTP are refused: as many as may be are there"
+                );
+            })),
             ends_at: Mutex::default(),
             catalogues: Mutex::default(),
             listings: Listings::default(),
@@ -291,8 +297,13 @@ impl Door {
                 return Ok(());
             }
             let times = match ends_at {
-                Some(_) => [Some(TICK), None, None],
-                None => [self.accept(), self.review_map(), self.hurry()],
+                Some(_) => [Some(TICK), None, None, None],
+                None => [
+                    self.accept(),
+                    self.review_map(),
+                    self.hurry(),
+                    self.warn(now),
+                ],
             };
             let timeout = times.into_iter().flatten().min();
             events.clear();
@@ -367,6 +378,18 @@ impl Door {
         let late = late.iter().filter_map(|(id, _)| sessions.get(id));
         late.for_each(|session| session.give_way(now, SILENT));
         Some(HURRY_INTERVAL)
+    }
+
+    /// Warns of what was refused. Returns when to look again.
+    fn warn(&self, now: Instant) -> Option<Duration> {
+        let mut crowd = locked(&self.context.crowd);
+        crowd.tick(now);
+        let next = crowd.wakes_at();
+        drop(crowd);
+        let mut refused = locked(&self.context.logins_refused);
+        refused.tick(now);
+        let next = next.into_iter().chain(refused.wakes_at()).min();
+        next.map(|at| at.saturating_duration_since(now).max(TICK))
     }
 
     fn is_idle(&self) -> bool {
@@ -575,15 +598,8 @@ impl Context {
         let sessions = locked(&self.sessions);
         let is_known = |session: &&Arc<Shared>| session.is_known.load(Ordering::Relaxed);
         if sessions.values().filter(is_known).count() >= self.sessions_max {
-            let refused = locked(&self.logins_refused).count(self.clock.instant());
-            if let Some(refused) = refused {
-                let sessions = self.sessions_max;
-                tracing::warn!(
-                    sessions,
-                    refused,
-                    "sessions of GridFTP are refused: as many as may be are there"
-                );
-            }
+            let now = self.clock.instant();
+            locked(&self.logins_refused).count(self.sessions_max, now);
             let cause = "the server has as many sessions as it takes";
             return Err(Fault::new(Code::Busy, "begin a session", cause));
         }

@@ -280,8 +280,11 @@ impl Worker {
         let mut events = Vec::new();
         let mut ticked = Instant::now();
         loop {
-            let is_idle =
-                self.half.is_empty() && self.watched.is_empty() && self.lingering.is_empty();
+            let mut crowds = self.doors.values().map(|(_, crowd)| crowd);
+            let is_idle = self.half.is_empty()
+                && self.watched.is_empty()
+                && self.lingering.is_empty()
+                && crowds.all(|crowd| crowd.wakes_at().is_none());
             let timeout = match self.behind.is_empty() {
                 true => (!is_idle).then_some(TICK),
                 false => Some(Duration::ZERO),
@@ -356,6 +359,9 @@ impl Worker {
         );
         for key in late {
             self.end(key, Err(ErrorKind::TimedOut.into()));
+        }
+        for (_, crowd) in self.doors.values_mut() {
+            crowd.tick(now);
         }
         // A stream that nothing needs any more is closed, so that the peer waits for none.
         let is_needed = |half: &Half| match &half.task {

@@ -144,7 +144,14 @@ fn build(
         handshakes: 0,
         local: Endpoint::new("quic", Location::Socket(local)),
         guests: Crowd::new(GUESTS_MAX),
-        refused: Folded::default(),
+        refused: Folded::new(|refused, listener| {
+            tracing::warn!(
+                %listener,
+                connections = CONNECTIONS_MAX,
+                refused,
+                "connections are refused: as many as may be are there"
+            );
+        }),
         hurried_at: Instant::now(),
         queue: VecDeque::new(),
         timers: BTreeSet::new(),
@@ -238,7 +245,7 @@ struct Engine {
     local: Endpoint,
     guests: Crowd<ConnectionHandle>,
     /// Connections that were refused since there are as many as may be.
-    refused: Folded,
+    refused: Folded<Endpoint>,
     /// The last look at silent guests.
     hurried_at: Instant,
     /// Connections with something to do.
@@ -298,7 +305,9 @@ impl Engine {
             let next = self.timers.first().map(|(time, _)| *time);
             let hurry = self.guests.is_crowded();
             let hurry = hurry.then(|| self.hurried_at + HURRY_INTERVAL);
-            let next = next.into_iter().chain(hurry).min();
+            let warnings = [self.guests.wakes_at(), self.refused.wakes_at()];
+            let warnings = warnings.into_iter().flatten();
+            let next = next.into_iter().chain(hurry).chain(warnings).min();
             next.map(|time| time.saturating_duration_since(Instant::now()))
         };
         let mut events = Vec::new();
@@ -329,6 +338,8 @@ impl Engine {
                 self.displace(handle, now);
             }
         }
+        self.guests.tick(now);
+        self.refused.tick(now);
         self.send_unsent();
         for _ in 0..self.queue.len() {
             if let Some(handle) = self.queue.pop_front() {
@@ -478,14 +489,8 @@ impl Engine {
         let mut bytes = Vec::new();
         let network = Network::of(incoming.remote_address().ip());
         let is_full = self.connections.len() >= CONNECTIONS_MAX;
-        if is_full && let Some(refused) = self.refused.count(now) {
-            let connections = CONNECTIONS_MAX;
-            tracing::warn!(
-                listener = %self.local,
-                connections,
-                refused,
-                "connections are refused: as many as may be are there"
-            );
+        if is_full {
+            self.refused.count(self.local.clone(), now);
         }
         if self.is_ending || is_full {
             let transmit = self.proto.refuse(incoming, &mut bytes);
