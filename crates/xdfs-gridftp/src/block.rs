@@ -20,8 +20,10 @@ const CLOSE: u8 = 0x04;
 const RESTART: u8 = 0x10;
 /// The header has the number of EODs: "end of file".
 const EOF: u8 = 0x40;
-/// Bits with a meaning that doesn't matter to a receiver: "end of record" and "suspect data".
-const IGNORED: u8 = 0x80 | 0x20;
+/// The sender believes that the payload may be wrong: "suspect data".
+const SUSPECT: u8 = 0x20;
+/// A bit with a meaning that doesn't matter to a receiver: "end of record".
+const IGNORED: u8 = 0x80;
 
 /// The header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +46,7 @@ pub enum Header {
     },
 }
 
-/// A header that makes no sense.
+/// A header that makes no sense, or whose payload isn't to be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeaderError {
@@ -52,6 +54,8 @@ pub enum HeaderError {
     PayloadInEof,
     /// A block ends past the largest file.
     TooFar,
+    /// The sender says that the payload may be wrong.
+    Suspect,
     /// A descriptor with bits that are unknown or not supported.
     UnknownBits(u8),
 }
@@ -61,6 +65,7 @@ impl fmt::Display for HeaderError {
         match self {
             Self::PayloadInEof => f.write_str("a block with EOF has payload"),
             Self::TooFar => f.write_str("a block ends past the largest possible file"),
+            Self::Suspect => f.write_str("the sender marks a block as suspect data"),
             Self::UnknownBits(bits) => write!(f, "a block has the unknown descriptor {bits:#04x}"),
         }
     }
@@ -72,7 +77,7 @@ impl Header {
     /// Reads a header.
     ///
     /// # Errors
-    /// The header makes no sense.
+    /// The header makes no sense, or its payload isn't to be used.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, HeaderError> {
         let number = |at: usize| {
             let mut field = [0; 8];
@@ -82,6 +87,9 @@ impl Header {
         let (bits, count, offset) = (bytes[0], number(1), number(9));
         if bits & (RESTART | 0x03) != 0 {
             return Err(HeaderError::UnknownBits(bits));
+        }
+        if bits & SUSPECT != 0 {
+            return Err(HeaderError::Suspect);
         }
         let eod = bits & EOD != 0;
         if bits & EOF != 0 {
@@ -114,7 +122,7 @@ impl Header {
                 (eof | if eod { EOD } else { 0 }, 0, eods.unwrap_or(0))
             }
         };
-        debug_assert_eq!(bits & (IGNORED | CLOSE), 0, "they have no use");
+        debug_assert_eq!(bits & (IGNORED | SUSPECT | CLOSE), 0, "they have no use");
         let mut bytes = [0; HEADER_BYTES];
         bytes[0] = bits;
         bytes[1..9].copy_from_slice(&count.to_be_bytes());
@@ -272,6 +280,8 @@ mod tests {
             (raw(0, 1, i64::MAX as u64), HeaderError::TooFar),
             (raw(0x10, 0, 0), HeaderError::UnknownBits(0x10)),
             (raw(0x01, 0, 0), HeaderError::UnknownBits(0x01)),
+            (raw(0x20, 1, 0), HeaderError::Suspect),
+            (raw(0x68, 0, 1), HeaderError::Suspect),
         ] {
             assert_eq!(Header::decode(&bytes), Err(error));
         }

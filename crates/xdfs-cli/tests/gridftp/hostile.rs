@@ -272,6 +272,32 @@ fn blocks_that_make_no_sense_fail_the_transfer_and_nothing_else() {
     assert_eq!(names(&stage), ["new"]);
 }
 
+/// Its sender says that they may be wrong (RFC 959, section 3.4.2).
+#[test]
+fn suspect_data_is_not_stored() {
+    const SUSPECT: u8 = 0x20;
+    let stage = Stage::open(1022, &[]);
+    let mut client = Client::log_in(&stage);
+    client.ask("MODE E", 200);
+    for bytes in [
+        [block(SUSPECT, 3, 0, b"abc"), block(EOF | EOD, 0, 1, b"")].concat(),
+        [
+            block(0, 3, 0, b"abc"),
+            block(SUSPECT | EOF | EOD, 0, 1, b""),
+        ]
+        .concat(),
+    ] {
+        let (code, text) = store(&mut client, &bytes, false);
+        assert_eq!(code, 451, "{text}");
+        assert!(text.contains("suspect data"), "{text}");
+        assert!(!stage.root("new").exists());
+    }
+    let bytes = [block(0, 3, 0, b"abc"), block(EOF | EOD, 0, 1, b"")].concat();
+    let (code, text) = store(&mut client, &bytes, false);
+    assert_eq!(code, 226, "{text}");
+    assert_bytes(&stage.root("new"), b"abc");
+}
+
 #[test]
 fn every_order_of_blocks_is_understood() {
     let stage = Stage::open(17, &[]);
@@ -284,7 +310,7 @@ fn every_order_of_blocks_is_understood() {
         block(0, 2, 8, b"xy"),
         block(0, 0, u64::MAX, b""),
         block(0x80, 4, 2, b"cdef"),
-        block(0x20, 4, 0, b"abcd"),
+        block(0, 4, 0, b"abcd"),
         block(EOD, 1, 9, b"z"),
     ];
     let (code, text) = store(&mut client, &bytes.concat(), false);

@@ -15,7 +15,7 @@ use super::early::Early;
 use super::exchange::{Exchange, Polled};
 use super::fault::{broken, ended, refused, violation};
 use super::link::{Link, STALL};
-use crate::block::{HEADER_BYTES, Header, Piece};
+use crate::block::{HEADER_BYTES, Header, HeaderError, Piece};
 use crate::receiver::{Ends, Receiver};
 use crate::reply::Reply;
 use crate::xmode;
@@ -30,6 +30,8 @@ const EXCHANGE_BYTES_MAX: usize = 64 << 20;
 const HEADERS_AT_ONCE: u32 = 64;
 /// Time for the server to open the first connection in MODE E.
 const CONNECT: Duration = Duration::from_secs(10);
+/// Time for the server to say why a data connection was closed.
+const EXPLAIN: Duration = Duration::from_secs(3);
 /// Time for data after a server has confirmed a transfer that it never announced.
 const UNANNOUNCED: Duration = Duration::from_secs(3);
 
@@ -116,6 +118,31 @@ impl Incoming {
     /// Whether the server has sent everything and confirmed it.
     pub(super) fn is_complete(&self) -> bool {
         self.is_complete
+    }
+
+    /// The reason that the server has for a fault of the data connection, if it gives one soon; the
+    /// fault itself otherwise. The data connections are closed.
+    pub(super) fn explained(&mut self, link: &mut Link, fault: Fault) -> Fault {
+        let is_broken = matches!(fault.code, Code::ConnectionLost | Code::ProtocolViolation);
+        if self.last.is_some() || !self.has_started || !is_broken {
+            return fault;
+        }
+        link.close_channels();
+        let Ok(reply) = link.reply_within(self.operation, EXPLAIN) else {
+            return fault;
+        };
+        let said = refused(self.operation, &self.path, &reply);
+        let is_refusal = reply.code >= 300;
+        self.last = Some(reply);
+        match is_refusal {
+            true => said,
+            false => fault,
+        }
+    }
+
+    /// Whether the server has said that it ended, in whatever way.
+    pub(super) fn has_ended(&self) -> bool {
+        self.last.is_some()
     }
 
     /// What the server has said at the end.
@@ -403,7 +430,13 @@ impl Incoming {
                     };
                     has_moved = true;
                     let taken = channel.blocks.take(&header[..count]);
-                    let (_, piece) = taken.map_err(|error| breaks(error.to_string()))?;
+                    let (_, piece) = taken.map_err(|error| match error {
+                        HeaderError::Suspect => Fault {
+                            code: Code::Io,
+                            ..breaks(error.to_string())
+                        },
+                        _ => breaks(error.to_string()),
+                    })?;
                     if let Some(Piece::Header(header)) = piece {
                         headers += 1;
                         let (Header::Data { eod, .. } | Header::End { eod, .. }) = header;

@@ -45,6 +45,11 @@ pub(super) fn read(
         }
         match result {
             Err(fault) if pack.entries() == before && store.falls_back(mode, &fault) => {}
+            // Whole files are kept, and the rest is asked for over another connection.
+            Err(fault) if pack.entries() != before && fault.code != Code::Cancelled => {
+                tracing::debug!(%fault, "a pack ends early");
+                return Ok(());
+            }
             result => return result.map_err(|fault| fault.preventing(root)),
         }
     }

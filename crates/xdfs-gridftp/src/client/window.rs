@@ -206,6 +206,7 @@ fn read_window(
             prove(link, (path, &listed), kind, &room[..count])?;
             Ok(count)
         });
+        let packed = packed.map_err(|fault| incoming.explained(link, fault));
         match packed {
             Ok(true) => {}
             Ok(false) => return Ok(false),
@@ -218,6 +219,20 @@ fn read_window(
                     link.reply("look at")?;
                 }
                 if !pack.entry(&failed(name, fault)) {
+                    return Ok(false);
+                }
+            }
+            // So may they be if this one has failed on its way.
+            Err(fault) if incoming.has_ended() || fault.code == Code::SourceChanged => {
+                if store.falls_back(mode, &fault) {
+                    return Err(fault);
+                }
+                let has_room = pack.entry(&failed(name, fault));
+                let is_alone = !is_asked && incoming.has_ended();
+                // Of files that were asked for ahead, nothing can be told apart from the rest of
+                // this one: they are asked for again.
+                let is_usable = link.abort(None);
+                if !has_room || !is_alone || !is_usable {
                     return Ok(false);
                 }
             }

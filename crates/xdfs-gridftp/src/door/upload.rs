@@ -22,7 +22,7 @@ use super::exchange::{Exchange, Transaction};
 use super::link::{Link, Step};
 use super::rows::stat;
 use super::segment::{Arriving, SegmentMemory};
-use crate::block::Piece;
+use crate::block::{HeaderError, Piece};
 use crate::checksum::{Algorithm, Hasher};
 use crate::command::Mode;
 use crate::receiver::{CONNECTIONS_MAX, ReceiveError, Receiver};
@@ -290,7 +290,15 @@ impl Upload {
         }
         let mut bytes = &link.buffer[..read];
         while !bytes.is_empty() {
-            let (taken, piece) = connection.blocks.take(bytes).map_err(|e| violation(&e))?;
+            let taken = connection.blocks.take(bytes);
+            let (taken, piece) = taken.map_err(|error| match error {
+                // No mistake of the client: its data can't be read well.
+                HeaderError::Suspect => Fault {
+                    code: Code::Io,
+                    ..violation(&error)
+                },
+                _ => violation(&error),
+            })?;
             match piece {
                 Some(Piece::Header(header)) => {
                     self.receiver.header(&header).map_err(|e| violation(&e))?;
@@ -332,7 +340,7 @@ impl Upload {
             }
             Target::InPlace(file, base) => {
                 let at = base.checked_add(offset);
-                let at = at.ok_or_else(|| violation(&crate::block::HeaderError::TooFar))?;
+                let at = at.ok_or_else(|| violation(&HeaderError::TooFar))?;
                 let written = file.write_at(at, bytes);
                 written.map_err(|fault| fault.preventing(&self.path))?;
             }
