@@ -10,7 +10,7 @@ use std::thread;
 #[cfg(feature = "gsi")]
 use xdfs_gridftp::client::Gsi;
 use xdfs_gridftp::client::{FtpStore, PathOrigin, Protection, Settings, Tls};
-use xdfs_proto::{Code, Fault, Retry, Side};
+use xdfs_proto::{Code, Fault, Retry};
 use xdfs_security::identity::{read_certificates, read_key};
 use xdfs_security::trust::{NewHosts, TrustPolicy, server_name};
 
@@ -77,7 +77,7 @@ impl FtpGateway {
                     uploads: options.ftp_uploads.clone(),
                     stripes: options.stripes.clone(),
                 };
-                return Self::start(settings).map(Some);
+                return Self::start(settings, &place.address).map(Some);
             }
             _ => return Ok(None),
         };
@@ -127,10 +127,11 @@ impl FtpGateway {
                 );
             }
         }
-        Self::start(settings).map(Some)
+        Self::start(settings, &place.address).map(Some)
     }
 
-    fn start(settings: Settings) -> Result<Self, Fault> {
+    /// A gateway to the server at `there`.
+    fn start(settings: Settings, there: &Address) -> Result<Self, Fault> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let address = Address::Memory(format!("ftp-{number}"));
         let builder = ServerBuilder {
@@ -145,12 +146,11 @@ impl FtpGateway {
         let store = FtpStore::new(settings);
         // As with other servers: one that never answered isn't tried again.
         store.connect().map_err(|fault| Fault {
-            side: Side::Local,
             retry: match fault.code {
                 Code::ConnectionRefused | Code::DeadlineExceeded => Retry::Never,
                 _ => fault.retry,
             },
-            ..fault.ending_session()
+            ..fault.at(&there.machine()).ending_session()
         })?;
         let server = builder.bind_store(Arc::new(store.clone()))?;
         let handle = server.handle();

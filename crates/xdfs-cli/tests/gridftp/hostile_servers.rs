@@ -1,8 +1,11 @@
 //! Servers that break the rules: nothing of theirs becomes a file, and nothing waits for long.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use xdfs_testkit::process::Guard;
@@ -159,7 +162,7 @@ fn a_copy_from_a_server_of_empty_blocks_can_be_interrupted() {
     let words = ["cp", "--retries=0", "--insecure", &url, &path];
     let mut client = Guard::spawn(&mut xdfs(&stage, &words)).unwrap();
     assert!(wait::until(PATIENCE, || fake.was_read()));
-    std::thread::sleep(Duration::from_millis(200));
+    thread::sleep(Duration::from_millis(200));
     client.interrupt().unwrap();
     // Long before the server counts as silent.
     let status = client.wait(PATIENCE / 2).unwrap().unwrap();
@@ -310,6 +313,163 @@ fn no_listing_leads_out_of_the_target() {
         );
         assert!(!stage.here("evil").exists() && !stage.here("in/evil").exists());
         assert!(!fake.was_read());
+    }
+}
+
+/// What becomes of a file.
+#[derive(Clone, Copy)]
+enum Fate {
+    /// It is sent as a whole.
+    Whole,
+    /// It ends too early, and is confirmed.
+    Short,
+    /// The half of it is sent, and this is said, behind which the session ends if it is a 421 or
+    /// nothing.
+    Half(&'static str),
+}
+
+/// Copies a tree of files, of which number 7 has the fate that `fate` says of its attempt. Returns
+/// whether that succeeds, what is said, and the names of the files that are there.
+fn fetched_tree(
+    stage: &Stage,
+    features: &str,
+    fate: impl Fn(usize) -> Fate + Send + Sync + 'static,
+) -> (bool, String, Vec<String>) {
+    let asked = AtomicUsize::new(0);
+    // In MODE E all files of a session come over one connection.
+    let kept = Mutex::new(HashMap::new());
+    let fake = Fake::start(features, move |verb, argument, talk| {
+        let session = thread::current().id();
+        match (verb, argument) {
+            ("MLSD", "/d") => {
+                let row = |n| format!("Type=file;Size={SIZE};Modify=20260102030405; f{n}\r\n");
+                talk.send((0..40).map(row).collect::<String>().as_bytes());
+            }
+            ("PORT", _) => {
+                kept.lock().unwrap().remove(&session);
+                return false;
+            }
+            ("RETR", path) => {
+                let fate = match path {
+                    "/d/f7" => fate(asked.fetch_add(1, Ordering::Relaxed)),
+                    _ => Fate::Whole,
+                };
+                let bytes = match fate {
+                    Fate::Whole => content(),
+                    Fate::Short | Fate::Half(_) => content()[..SIZE / 2].to_vec(),
+                };
+                let is_whole = !matches!(fate, Fate::Half(_));
+                let last = match is_whole {
+                    true => header(0x48, 0, 1),
+                    false => Vec::new(),
+                };
+                talk.say("150 now\r\n");
+                let mut kept = kept.lock().unwrap();
+                // The client may be gone.
+                let _ = match talk.is_extended {
+                    true => kept
+                        .entry(session)
+                        .or_insert_with(|| talk.data())
+                        .write_all(&[block(0, 0, &bytes), last].concat()),
+                    false => talk.data().write_all(&bytes),
+                };
+                match fate {
+                    Fate::Whole | Fate::Short => talk.say("226 done\r\n"),
+                    Fate::Half(reply) => talk.say(reply),
+                };
+                if matches!(fate, Fate::Half(reply) if reply.is_empty() || reply.starts_with("421"))
+                {
+                    kept.remove(&session);
+                    talk.close();
+                }
+            }
+            _ => return false,
+        }
+        true
+    });
+    let target = stage.here("tree");
+    let (url, path) = (fake.url("/d"), target.display().to_string());
+    let words = ["cp", "-r", "--retries=0", "--insecure", &url, &path];
+    let (succeeded, text) = outcome(&mut xdfs(stage, &words));
+    let entries = fs::read_dir(&target).into_iter().flatten();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names: Vec<_> = names.filter(|name| !name.starts_with('.')).collect();
+    for name in &names {
+        assert_bytes(&target.join(name), &content());
+    }
+    let _ = fs::remove_dir_all(&target);
+    (succeeded, text, names)
+}
+
+#[test]
+fn a_file_that_fails_on_its_way_fails_by_itself() {
+    let stage = Stage::open(97, &[]);
+    for features in [MLST, EXTENDED] {
+        for (fate, words) in [
+            (Fate::Half("451 read error\r\n"), "451 read error"),
+            (Fate::Half("550 read error\r\n"), "550 read error"),
+            (Fate::Half("426 aborted\r\n"), "426 aborted"),
+            (Fate::Short, "before its size"),
+        ] {
+            let (succeeded, text, names) = fetched_tree(&stage, features, move |_| fate);
+            assert!(!succeeded && text.contains(words), "{text}");
+            assert_eq!(names.len(), 39, "{features} {words}: {text}");
+            assert!(!names.contains(&"f7".to_owned()));
+        }
+    }
+}
+
+#[test]
+fn a_server_that_ends_within_a_pack_is_asked_for_the_rest() {
+    let stage = Stage::open(98, &[]);
+    for features in [MLST, EXTENDED] {
+        for reply in ["421 going down\r\n", ""] {
+            let fate = move |attempt| match attempt {
+                0 => Fate::Half(reply),
+                _ => Fate::Whole,
+            };
+            let (succeeded, text, names) = fetched_tree(&stage, features, fate);
+            assert!(
+                succeeded && names.len() == 40,
+                "{features}: {names:?} {text}"
+            );
+        }
+    }
+}
+
+/// A server that refuses the login says so, whatever it is that it refuses, and is named.
+#[test]
+fn what_refuses_a_session_is_of_the_server() {
+    let stage = Stage::open(99, &[]);
+    for (command, reply) in [
+        ("USER", "530 'USER me' not here"),
+        ("PASS", "500 'PASS secretpw': command not understood"),
+        ("PASS", "421 'secretpw' is tired"),
+        ("TYPE", "504 no type"),
+    ] {
+        let fake = Fake::start(MLST, move |verb, _, talk| {
+            let refuses = verb == command;
+            if refuses {
+                talk.say(&format!("{reply}\r\n"));
+            }
+            refuses
+        });
+        let url = format!("ftp://me:secretpw@{}/f", fake.address);
+        let words = ["ls", "--insecure", &url];
+        let (succeeded, text) = outcome(&mut xdfs(&stage, &words));
+        let server = format!("server {}: cannot ", fake.address);
+        assert!(!succeeded && text.contains(&server), "{text}");
+        let mut words = reply.split_whitespace();
+        assert!(text.contains(words.next_back().unwrap()), "{text}");
+        let words = ["ls", "--json", "--insecure", &url];
+        let (_, json) = outcome(&mut xdfs(&stage, &words));
+        assert!(json.contains("\"side\":\"remote\""), "{json}");
+        let machine = format!("\"machine\":\"{}\"", fake.address);
+        assert!(json.contains(&machine), "{json}");
+        assert!(
+            !text.contains("secretpw") && !json.contains("secretpw"),
+            "{text} {json}"
+        );
     }
 }
 

@@ -43,6 +43,8 @@ pub struct Dialogue {
     preliminary: u32,
     /// Bytes in a row that were dropped.
     dropped: usize,
+    /// The password, until the login is over.
+    secret: Vec<u8>,
     out: Vec<u8>,
 }
 
@@ -63,6 +65,7 @@ impl Dialogue {
             pending: VecDeque::from(["connect"]),
             preliminary: 0,
             dropped: 0,
+            secret: Vec::new(),
             out: Vec::new(),
         }
     }
@@ -103,6 +106,12 @@ impl Dialogue {
         Ok(())
     }
 
+    /// Has a password left out of what the server says while it refuses a login, which may repeat
+    /// the command. An empty one ends that.
+    pub fn hide(&mut self, secret: &[u8]) {
+        self.secret = secret.to_vec();
+    }
+
     /// Bytes for the server; the caller removes those that it has sent.
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.out
@@ -137,11 +146,11 @@ impl Dialogue {
     pub fn next_event(&mut self) -> Result<Option<Event>, Fault> {
         let broken =
             |cause: String| Fault::new(Code::ProtocolViolation, "read the server's reply", cause);
-        let reply = self
-            .replies
-            .next_reply()
-            .map_err(|error| broken(error.to_string()))?;
-        let Some(reply) = reply else {
+        let reply = self.replies.next_reply().map_err(|error| {
+            let said = without(error.to_string().as_bytes(), &self.secret);
+            broken(String::from_utf8_lossy(&said).into_owned())
+        })?;
+        let Some(mut reply) = reply else {
             let is_too_long =
                 self.replies.held() > REPLY_BYTES_MAX || self.dropped > MARKER_BYTES_MAX;
             return match is_too_long {
@@ -149,6 +158,12 @@ impl Dialogue {
                 false => Ok(None),
             };
         };
+        // Others have what is needed, such as a directory.
+        if reply.code >= 300 || self.pending.front() == Some(&"PASS") {
+            for line in &mut reply.lines {
+                *line = without(line, &self.secret);
+            }
+        }
         if self.pending.is_empty() {
             return match reply.code {
                 421 => Err(super::fault::closing(&reply)),
@@ -178,6 +193,25 @@ const NAMING: [&str; 16] = [
     "CWD", "DELE", "LIST", "MDTM", "MKD", "MLSD", "MLSR", "MLST", "NLST", "RETR", "RMD", "RNFR",
     "RNTO", "SIZE", "STAT", "STOR",
 ];
+
+/// The text with stars for each `secret`.
+fn without(text: &[u8], secret: &[u8]) -> Vec<u8> {
+    let mut left = text;
+    let mut shown = Vec::new();
+    while let Some((first, rest)) = left.split_first() {
+        match left.strip_prefix(secret).filter(|_| !secret.is_empty()) {
+            Some(behind) => {
+                shown.extend_from_slice(b"***");
+                left = behind;
+            }
+            None => {
+                shown.push(*first);
+                left = rest;
+            }
+        }
+    }
+    shown
+}
 
 fn check(argument: &[u8], others: usize, most: usize) -> Result<(), Fault> {
     let bad = |code, cause: &str| Err(Fault::new(code, "use the name", cause));
@@ -230,6 +264,42 @@ mod tests {
         );
         let fault = dialogue.next_event().unwrap_err();
         assert_eq!(fault.code, Code::ProtocolViolation);
+    }
+
+    #[test]
+    fn a_password_is_left_out_of_what_refuses_a_login() {
+        let mut dialogue = Dialogue::new();
+        dialogue.hide(b"secret");
+        dialogue.input(b"220 hello\r\n500-'PASS secret'?\r\n 'secret''secret'\r\n500 no\r\n");
+        dialogue.next_event().unwrap();
+        dialogue.command("PASS", b"secret").unwrap();
+        let Some(Event::Final(reply)) = dialogue.next_event().unwrap() else {
+            panic!("there is a reply");
+        };
+        let said = reply.lines.join(&b'|');
+        assert_eq!(
+            said.escape_ascii().to_string(),
+            "\\'PASS ***\\'?|\\'***\\'\\'***\\'|no"
+        );
+        // A directory keeps its name, and everything does after the login.
+        dialogue.command("PWD", b"").unwrap();
+        dialogue.input(b"257 /secret\r\n");
+        let event = dialogue.next_event().unwrap();
+        assert_eq!(event, Some(Event::Final(Reply::new(257, "/secret"))));
+        dialogue.hide(b"");
+        dialogue.command("CWD", b"x").unwrap();
+        dialogue.input(b"550 secret\r\n");
+        let event = dialogue.next_event().unwrap();
+        assert_eq!(event, Some(Event::Final(Reply::new(550, "secret"))));
+        // No reply at all, or the end.
+        for said in ["'PASS secret' what\r\n", "421 no secret\r\n"] {
+            let mut dialogue = Dialogue::new();
+            dialogue.hide(b"secret");
+            dialogue.input(said.as_bytes());
+            let fault = dialogue.next_event().unwrap_err();
+            assert!(fault.cause.contains("***"), "{fault}");
+            assert!(!fault.cause.contains("secret"), "{fault}");
+        }
     }
 
     #[test]

@@ -239,6 +239,14 @@ pub(super) fn stalled(operation: &str, seconds: u64) -> Fault {
     Fault::new(Code::DeadlineExceeded, operation, cause).retry(Retry::Now)
 }
 
+/// A fault of the opening of a session, which is the server's, unless this side gives up.
+pub(super) fn of_opening(fault: Fault) -> Fault {
+    match fault.code {
+        Code::ServerUntrusted | Code::Cancelled | Code::InvalidArgument => fault,
+        _ => fault.remote(),
+    }
+}
+
 /// The fault of something that FTP, or this server, has no command for.
 pub(super) fn lacking(operation: &str, path: &[u8], cause: &str) -> Fault {
     Fault::new(Code::Unsupported, operation, cause).path(path)

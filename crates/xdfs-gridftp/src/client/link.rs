@@ -24,7 +24,7 @@ use super::Settings;
 use super::carrier::{Carried, Ends, explained};
 use super::channel::{Channel, Direction, Mode};
 use super::dialogue::{Dialogue, Event, check_path};
-use super::fault::{ended, lost, node_lost, refused, stalled, unprotected, violation};
+use super::fault::{ended, lost, node_lost, of_opening, refused, stalled, unprotected, violation};
 use super::features::Features;
 use super::protection::{Established, Protection};
 #[cfg(feature = "gsi")]
@@ -188,16 +188,17 @@ impl Link {
             carried: ends.carried,
             slot,
         };
-        link.dialogue.input(&ends.greeting);
-        let greeting = link.reply("connect")?;
-        if greeting.code != 220 {
-            return Err(refused("connect", b"", &greeting));
+        // Servers that ssh starts get none.
+        if let (Some(password), None) = (&settings.password, &settings.carrier) {
+            link.dialogue.hide(password.as_bytes());
         }
+        link.dialogue.input(&ends.greeting);
+        link.greeted().map_err(of_opening)?;
         let nobody = match &settings.protection {
             Protection::None => "anonymous",
             Protection::Tls(tls) => {
                 let channels = settings.channels.unwrap_or(CHANNELS);
-                link.protect(tls, channels)?;
+                link.protect(tls, channels).map_err(of_opening)?;
                 "anonymous"
             }
             #[cfg(feature = "gsi")]
@@ -208,6 +209,22 @@ impl Link {
             }
         };
         let user = settings.user.as_deref().unwrap_or(nobody);
+        link.introduce(settings, user).map_err(of_opening)?;
+        link.dialogue.hide(b"");
+        Ok(link)
+    }
+
+    fn greeted(&mut self) -> Result<(), Fault> {
+        let greeting = self.reply("connect")?;
+        match greeting.code {
+            220 => Ok(()),
+            _ => Err(refused("connect", b"", &greeting)),
+        }
+    }
+
+    /// Logs in, and asks what the server can do.
+    fn introduce(&mut self, settings: &Settings, user: &str) -> Result<(), Fault> {
+        let link = self;
         let began = Instant::now();
         let mut reply = link.exchange("USER", user.as_bytes())?;
         link.round_trip = began.elapsed();
@@ -279,7 +296,7 @@ impl Link {
         if link.features.facts_option.is_some() {
             link.reply("choose the facts of listings")?;
         }
-        Ok(link)
+        Ok(())
     }
 
     /// Refuses replies that nobody has asked for, where protection is about to begin.
@@ -335,7 +352,7 @@ impl Link {
         self.check_no_input(operation, "the greeting")?;
         let reply = self.exchange("AUTH", b"GSSAPI")?;
         if reply.code != 334 {
-            return Err(unprotected(operation, "AUTH GSSAPI", &reply));
+            return Err(unprotected(operation, "AUTH GSSAPI", &reply).remote());
         }
         let expected = xdfs_gsi::Expected::Host(host.to_owned());
         let delegates = gsi.authenticates_data();
@@ -361,7 +378,7 @@ impl Link {
                 (400.., _, _) => {
                     return Err(Fault {
                         code: Code::AuthenticationFailed,
-                        ..refused(operation, b"", &reply)
+                        ..refused(operation, b"", &reply).remote()
                     });
                 }
                 (code, _, _) => {

@@ -303,9 +303,15 @@ impl FtpStore {
     /// # Errors
     /// There is none, and none can be opened; or those that there are don't get free.
     pub(super) fn take(&self, wanted: Option<(Direction, u32)>) -> Result<Link, Fault> {
+        // Those who transfer files by this store have no part in where it arose.
+        self.open(wanted).map_err(Fault::local)
+    }
+
+    /// The same. A fault says whether it is the server's.
+    fn open(&self, wanted: Option<(Direction, u32)>) -> Result<Link, Fault> {
         loop {
             let seen = self.shared.slots.seen();
-            if let Some(link) = self.take_now(wanted)? {
+            if let Some(link) = self.open_now(wanted)? {
                 return Ok(link);
             }
             if self.end_pairs() {
@@ -335,6 +341,10 @@ impl FtpStore {
     /// # Errors
     /// As [`Self::take`].
     pub(super) fn take_now(&self, wanted: Option<(Direction, u32)>) -> Result<Option<Link>, Fault> {
+        self.open_now(wanted).map_err(Fault::local)
+    }
+
+    fn open_now(&self, wanted: Option<(Direction, u32)>) -> Result<Option<Link>, Fault> {
         if let Some(link) = self.take_idle(wanted) {
             return Ok(Some(link));
         }
@@ -412,7 +422,7 @@ impl FtpStore {
         // Its place stays reserved.
         let slot = self.shared.slots.replacement();
         drop(link);
-        match self.connected(slot)? {
+        match self.connected(slot).map_err(Fault::local)? {
             Some(link) => Ok(link),
             None => self.take(None),
         }
@@ -666,7 +676,7 @@ impl FtpStore {
     /// # Errors
     /// The server can't be reached, or refuses the user.
     pub fn connect(&self) -> Result<(), Fault> {
-        self.with(|_| Ok(()))
+        self.open(None).map(|link| self.give_back(link))
     }
 
     /// Connects anew, in place of connections to a server that has gone away.
@@ -676,7 +686,7 @@ impl FtpStore {
     pub fn reconnect(&self) -> Result<(), Fault> {
         self.idle().clear();
         self.shared.slots.reset();
-        self.take(None).map(|link| self.give_back(link))
+        self.open(None).map(|link| self.give_back(link))
     }
 
     /// Does something on a connection, which is kept unless the fault says that it is broken.

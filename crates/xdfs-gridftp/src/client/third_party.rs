@@ -367,7 +367,8 @@ impl Pair {
     fn connect(&mut self, copy: &Copy) -> Result<(), Stop> {
         let operation = "prepare a transfer between servers";
         let must = |link: &mut Link, name: &str, verb, argument: &[u8]| {
-            let reply = link.exchange(verb, argument)?;
+            let reply = link.exchange(verb, argument);
+            let reply = reply.map_err(|fault| at(name, fault))?;
             match reply.code {
                 200..300 => Ok(()),
                 _ => {
@@ -448,7 +449,8 @@ impl Pair {
                 (&mut self.sender, &self.sender_name),
                 (&mut self.receiver, &self.receiver_name),
             ] {
-                let reply = link.exchange("REST", ranges.as_bytes())?;
+                let reply = link.exchange("REST", ranges.as_bytes());
+                let reply = reply.map_err(|fault| at(name, fault))?;
                 if reply.code != 350 {
                     copy.markers.forget();
                     let fault = refused("go on with a transfer", &copy.from, &reply);
