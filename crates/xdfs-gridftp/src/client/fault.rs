@@ -251,3 +251,14 @@ pub(super) fn of_opening(fault: Fault) -> Fault {
 pub(super) fn lacking(operation: &str, path: &[u8], cause: &str) -> Fault {
     Fault::new(Code::Unsupported, operation, cause).path(path)
 }
+
+/// The fault of a user without the password that the server asks for.
+pub(super) fn lacks_password(name: &str) -> Fault {
+    let cause = "the server asks for a password";
+    let fault = Fault::new(
+        Code::AuthenticationFailed,
+        format!("log in as {name}"),
+        cause,
+    );
+    fault.hint("--password-file - asks for it, and --password-file FILE reads it")
+}

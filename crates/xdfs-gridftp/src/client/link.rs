@@ -24,7 +24,9 @@ use super::Settings;
 use super::carrier::{Carried, Ends, explained};
 use super::channel::{Channel, Direction, Mode};
 use super::dialogue::{Dialogue, Event, check_path};
-use super::fault::{ended, lost, node_lost, of_opening, refused, stalled, unprotected, violation};
+use super::fault::{
+    ended, lacks_password, lost, node_lost, of_opening, refused, stalled, unprotected, violation,
+};
 use super::features::Features;
 use super::protection::{Established, Protection};
 #[cfg(feature = "gsi")]
@@ -893,14 +895,4 @@ impl Drop for Link {
 /// Whether a name is one of those of the user who has no password.
 fn is_anonymous(name: &str) -> bool {
     matches!(name, "anonymous" | "ftp")
-}
-
-fn lacks_password(name: &str) -> Fault {
-    let cause = "the server asks for a password";
-    let fault = Fault::new(
-        Code::AuthenticationFailed,
-        format!("log in as {name}"),
-        cause,
-    );
-    fault.hint("--password-file - asks for it, and --password-file FILE reads it")
 }

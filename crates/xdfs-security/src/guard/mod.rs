@@ -1,10 +1,10 @@
 //! Limits on unauthenticated peers, and on what users may hold open.
 //!
 //! A [`Guard`] counts three things: wrong passwords of a user at an address, those of a user from
-//! all addresses, and the sessions and channels of a user; those of anonymous users also by network,
-//! of which each has a share, so that one doesn't keep out all others. Dropping a [`Slot`] decrements its
-//! count, so no code path can forget to. Strangers have their places at each listener
-//! (`xdfs-crowd`).
+//! all addresses, and the sessions and channels of a user; those of anonymous users also by
+//! network, of which each has a share, so that one doesn't keep out all others. Dropping a [`Slot`]
+//! decrements its count, so no code path can forget to. Strangers have their places at each
+//! listener (`xdfs-crowd`).
 //!
 //! Only passwords wait: no other proof can be guessed. After [`Limits::failures_free`] wrong ones,
 //! a user must wait at this address: one second, then two, then four, up to five minutes. Fifteen
