@@ -2,7 +2,7 @@
 //! network, so that it delays no other file of the session, and those of a file that has to come
 //! from a disk, several at a time, so that the disk is busy while the session sends.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub(crate) struct WantedBlock {
 /// A block that was read, shorter than its extent only at the end of the source.
 #[derive(Debug)]
 pub(crate) struct ReadBlock {
+    /// Its place in the order of requests.
+    place: u64,
     pub(crate) extent: Extent,
     pub(crate) memory: BlockMemory,
     /// Its check value, 0 without a check.
@@ -52,7 +54,8 @@ pub(crate) struct ReadBlock {
 /// A request to a thread.
 #[derive(Debug)]
 enum ReaderRequest {
-    Read(WantedBlock),
+    /// Read a block, with its place in the order of requests.
+    Read(u64, WantedBlock),
     /// Check that the source is unchanged.
     Verify,
 }
@@ -81,8 +84,12 @@ pub(crate) struct BlockReader {
     /// The threads, each with the number of its requests for blocks.
     workers: Vec<(mpsc::Sender<ReaderRequest>, usize)>,
     answers: mpsc::Receiver<Result<ReaderResult, Fault>>,
-    /// Blocks that wait for a channel.
-    ready: VecDeque<ReadBlock>,
+    /// Blocks that were read, by their places. They are taken in the order of requests, since some
+    /// sinks accept bytes in order only.
+    ready: BTreeMap<u64, ReadBlock>,
+    /// The places of the next request, and of the next block to be taken.
+    next_place: u64,
+    next_taken: u64,
     /// Blocks that are being read.
     reading: usize,
     /// Bytes that are being read or wait for a channel.
@@ -129,7 +136,9 @@ impl BlockReader {
         Ok(Self {
             workers,
             answers,
-            ready: VecDeque::new(),
+            ready: BTreeMap::new(),
+            next_place: 0,
+            next_taken: 0,
             reading: 0,
             held_bytes: 0,
             is_verifying: false,
@@ -149,7 +158,8 @@ impl BlockReader {
         if let Some((requests, count)) = self.workers.iter_mut().min_by_key(|(_, count)| *count) {
             *count += 1;
             // If the thread has ended, this shows when its result is polled.
-            let _ = requests.send(ReaderRequest::Read(wanted));
+            let _ = requests.send(ReaderRequest::Read(self.next_place, wanted));
+            self.next_place += 1;
         }
     }
 
@@ -177,7 +187,7 @@ impl BlockReader {
                 if let Some((_, count)) = self.workers.get_mut(number) {
                     *count -= 1;
                 }
-                self.ready.push_back(block);
+                self.ready.insert(block.place, block);
                 Ok(ReaderEvent::Read)
             }
             Ok(ReaderResult::Unchanged) => {
@@ -198,9 +208,10 @@ impl BlockReader {
         self.reading == 0 && self.ready.is_empty()
     }
 
-    /// The next block that was read.
+    /// The next block, if it was read.
     pub(crate) fn next(&mut self) -> Option<ReadBlock> {
-        let block = self.ready.pop_front()?;
+        let block = self.ready.remove(&self.next_taken)?;
+        self.next_taken += 1;
         self.held_bytes -= block.extent.range.len();
         Some(block)
     }
@@ -223,13 +234,16 @@ impl ReaderTask {
     fn answer(&mut self, request: ReaderRequest) -> Result<ReaderResult, Fault> {
         self.ids.clone()?;
         match request {
-            ReaderRequest::Read(WantedBlock {
-                extent,
-                offset,
-                mut memory,
-                digest,
-                check,
-            }) => {
+            ReaderRequest::Read(
+                place,
+                WantedBlock {
+                    extent,
+                    offset,
+                    mut memory,
+                    digest,
+                    check,
+                },
+            ) => {
                 let length = usize::try_from(extent.range.len()).unwrap_or(usize::MAX);
                 let source = &mut self.source;
                 memory.fill(length, |room| {
@@ -239,6 +253,7 @@ impl ReaderTask {
                 hasher.update(memory.filled());
                 let (value, fragment) = hasher.finish(extent.file);
                 let block = ReadBlock {
+                    place,
                     extent,
                     memory,
                     value,

@@ -632,6 +632,13 @@ impl Sender {
         None
     }
 
+    /// Whether bytes of a file have to be sent again, which come before all others.
+    #[must_use]
+    pub fn is_resending(&self, file: FileId) -> bool {
+        let file = self.files.get(&file);
+        file.is_some_and(|file| !file.to_resend.as_slice().is_empty())
+    }
+
     /// Gives back an extent that could not be read or sent now. For a source of unknown length it
     /// must be the one taken last.
     pub fn put_back(&mut self, extent: Extent) {

@@ -1,6 +1,6 @@
 //! Named pipes of a server as one end of a pipeline here.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{Place, Server, assert_content, content, program, xdfs, xdfs_with_input};
@@ -50,6 +50,27 @@ fn what_comes_out_of_a_pipe_is_copied_to_standard_output() {
     // To a file, and from within it, nothing can be copied: a pipe has no length.
     xdfs(["cp", &url, &place.here("f")]).fails(6, &["pipe"]);
     xdfs(["cp", "--offset", "1", &url, "-"]).fails(6, &["pipe"]);
+}
+
+/// Whichever block of a large file the disk brings first.
+#[test]
+fn bytes_of_a_disk_come_in_order() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let expected = content(6, (66 << 20) + 5_003);
+    std::fs::write(place.remote("large"), &expected).unwrap();
+    std::fs::File::open(place.remote("large"))
+        .unwrap()
+        .sync_all()
+        .unwrap();
+    // Out of the page cache.
+    let file = format!("if={}", place.remote("large").display());
+    let dropped = Command::new("dd")
+        .args([&file, "iflag=nocache", "count=0"])
+        .output();
+    assert!(dropped.unwrap().status.success());
+    let run = xdfs(["cp", &server.url("/large"), "-"]).ok();
+    assert!(run.stdout == expected);
 }
 
 #[test]

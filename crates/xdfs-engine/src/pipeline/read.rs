@@ -72,6 +72,10 @@ impl<K: Kernel> Pipeline<K> {
         let Reader::Random(source) = &open.reader else {
             return Ok(false);
         };
+        // A block must not overtake those before it.
+        if open.ahead.as_ref().is_some_and(|ahead| !ahead.is_idle()) {
+            return Ok(true);
+        }
         let range = ByteRange {
             start: open.offset + extent.range.start,
             end: open.offset + extent.range.end,
@@ -377,8 +381,15 @@ impl<K: Kernel> Pipeline<K> {
     /// A block that workers have read, of the file with the lowest number.
     pub(super) fn next_read(&mut self) -> Option<ReadBlock> {
         for file in self.slow_sources.iter() {
-            if let Some(open) = self.transfers.source_mut(file)
-                && let Some(reader) = &mut open.ahead
+            let Some(open) = self.transfers.source_mut(file) else {
+                continue;
+            };
+            // What was lost comes first, read by the session thread.
+            if open.can_be_read_again() && self.sender.is_resending(file) {
+                self.sender.pause(file, false);
+                continue;
+            }
+            if let Some(reader) = &mut open.ahead
                 && let Some(read) = reader.next()
             {
                 self.sender.pause(file, !reader.has_room());

@@ -188,6 +188,7 @@ impl<K: Kernel> Pipeline<K> {
             mut value,
             mut fragment,
             check: is_checked,
+            ..
         } = block;
         let file = extent.file;
         let Some(channel) = self.channels.get(slot) else {

@@ -355,7 +355,14 @@ impl Source for DirectSource {
     }
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
-        let done = self.read_sectors(offset, buf);
+        let range = ByteRange {
+            start: offset,
+            end: offset + buf.len() as u64,
+        };
+        let done = match self.cached.is_cold(range) {
+            true => self.read_sectors(offset, buf),
+            false => 0,
+        };
         if done == buf.len() {
             return Ok(done);
         }

@@ -101,6 +101,12 @@ fn direct_reads_bring_the_bytes_of_any_range() {
         return xdfs_testkit::skip::test("the file system has no direct I/O");
     };
     let mut direct = DirectSource::new(source, Arc::new(direct));
+    // What is in memory is not read from the disk.
+    let on_disk = File::open(&path).unwrap();
+    let cool = || {
+        on_disk.sync_all().unwrap();
+        rustix::fs::fadvise(&on_disk, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    };
     let mut memory = vec![0; (1 << 20) + 2 * fs::DIRECT_ALIGNMENT];
     for (offset, length, off) in [
         (0, 8192, 0),
@@ -113,6 +119,7 @@ fn direct_reads_bring_the_bytes_of_any_range() {
     ] {
         let room = aligned(&mut memory, off, length);
         room.fill(0);
+        cool();
         assert_eq!(direct.read_at(offset as u64, room).unwrap(), length);
         assert!(
             *room == bytes[offset..offset + length],
@@ -121,10 +128,12 @@ fn direct_reads_bring_the_bytes_of_any_range() {
     }
     // What was written by the page cache and isn't on the disk yet.
     let file = File::options().write(true).open(&path).unwrap();
+    cool();
     file.write_all_at(&[9; 4096], 4096).unwrap();
-    let room = aligned(&mut memory, 0, 4096);
-    assert_eq!(direct.read_at(4096, room).unwrap(), 4096);
-    assert!(room.iter().all(|byte| *byte == 9));
+    let room = aligned(&mut memory, 0, 32_768);
+    assert_eq!(direct.read_at(0, room).unwrap(), 32_768);
+    assert!(room[4096..8192].iter().all(|byte| *byte == 9));
+    assert!(room[8192..] == bytes[8192..32_768]);
     // A file that becomes shorter is none that ends there.
     file.set_len(4096).unwrap();
     let room = aligned(&mut memory, 0, 8192);
