@@ -268,7 +268,7 @@ mod tests {
             assert_eq!(header.encode(), bytes);
         }
         // Legacy bits change nothing.
-        assert_eq!(Header::decode(&raw(0xa4, count, offset)), Ok(data));
+        assert_eq!(Header::decode(&raw(0x84, count, offset)), Ok(data));
     }
 
     #[test]
