@@ -258,12 +258,14 @@ fn the_end_of_the_session_is_awaited() {
     let folders = Folders::new(927);
     let server = Serving::start(&folders.root(), |_| {});
     let client = client(server.addr, |_| {});
+    // Made before the first one is on its way: it must not end meanwhile.
+    let names: Vec<_> = (0..8).map(|number| number.to_string()).collect();
+    for name in &names {
+        folders.make_here(name, 16 << 20);
+    }
     let mut waiting = Vec::new();
-    for number in 0..8 {
-        let name = number.to_string();
-        folders.make_here(&name, 16 << 20);
-        let transfer = upload(&client, &folders, &name, &slowly());
-        waiting.push(transfer);
+    for name in &names {
+        waiting.push(upload(&client, &folders, name, &slowly()));
     }
     // They are under way when it ends.
     let first = &mut waiting[0];
