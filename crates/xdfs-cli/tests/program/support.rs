@@ -343,6 +343,15 @@ pub(crate) struct Server {
     lines: mpsc::Receiver<String>,
 }
 
+/// Forgets the server that had this address before: all tests share the known servers, and the
+/// system gives a port again.
+fn forget(address: &str) {
+    let known = std::fs::read_to_string(OWN.path().join("known_hosts")).unwrap_or_default();
+    if known.contains(address) {
+        let _ = program().args(["trust", "remove", address]).output();
+    }
+}
+
 impl Server {
     /// Serves `root` on a free port of 127.0.0.1.
     #[track_caller]
@@ -385,6 +394,9 @@ impl Server {
                 None if line.starts_with("serving ") => break,
                 None => panic!("an unexpected line: {line}"),
             }
+        }
+        if flags.iter().any(|flag| flag.ends_with(":0")) {
+            addresses.iter().for_each(|address| forget(address));
         }
         Self {
             running,
