@@ -33,6 +33,8 @@ struct Scene {
     together: usize,
     /// The write at this offset fails.
     failing: Option<u64>,
+    /// An event that has to wait for the end of the other writes.
+    early: Option<Event>,
 }
 
 impl Scene {
@@ -65,7 +67,15 @@ impl DirectWriter for Scene {
             .wait_timeout_while(events, limit, too_few)
             .unwrap();
         assert!(!waited.timed_out(), "the writes are not under way together");
-        drop(events);
+        // What must not happen before its end gets time to happen.
+        if let Some(early) = self.early.filter(|_| self.failing != Some(offset)) {
+            let is_missing = |events: &mut Vec<Event>| !events.contains(&early);
+            let limit = Duration::from_millis(300);
+            let waited = self.changed.wait_timeout_while(events, limit, is_missing);
+            drop(waited.unwrap());
+        } else {
+            drop(events);
+        }
         self.note(Event::Ended(offset));
         match self.failing == Some(offset) {
             true => Err(Fault::new(Code::NoSpace, "write", "on purpose")),
@@ -205,6 +215,7 @@ fn a_failed_write_fails_the_file_which_is_closed_after_all_others() {
         Scene {
             together: 4,
             failing: Some(10 << 20),
+            early: Some(Event::Closed),
             ..Scene::default()
         },
         &offsets,
@@ -245,7 +256,11 @@ fn what_is_claimed_is_synchronised_after_all_writes() {
 /// Data of a damaged block is replaced by that of the block that is sent again.
 #[test]
 fn a_range_is_written_again_after_the_write_before() {
-    let (scene, result) = write(Scene::default(), &[0, 1 << 20], true);
+    let scene = Scene {
+        early: Some(Event::Begun(1 << 20)),
+        ..Scene::default()
+    };
+    let (scene, result) = write(scene, &[0, 1 << 20], true);
     assert!(
         matches!(result, SinkCompletion::Published { .. }),
         "{result:?}"
