@@ -112,7 +112,11 @@ impl From<io::Error> for Distrust {
 /// # Errors
 /// It can't be opened, or isn't to be believed.
 pub fn open(path: &Path, secrecy: Secrecy) -> Result<File, Distrust> {
-    let file = imp::open(path)?;
+    let file = imp::open(path).map_err(|error| match std::fs::metadata(path) {
+        // Sockets can't even be opened.
+        Ok(found) if !found.is_file() => Distrust::NotRegular,
+        _ => Distrust::Io(error),
+    })?;
     if !file.metadata()?.is_file() {
         return Err(Distrust::NotRegular);
     }
