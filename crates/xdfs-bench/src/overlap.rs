@@ -22,7 +22,7 @@ use rustix::fs::OFlags;
 pub(crate) const COMMAND: &str = "overlap";
 const READERS: u64 = 4;
 const WRITERS: u64 = 4;
-/// What is read and written at once, in bytes.
+/// Bytes of one read or write.
 const BLOCK_BYTES: usize = 2 << 20;
 /// Blocks that are read or written at a time.
 const BLOCKS: u64 = READERS + WRITERS;

@@ -40,7 +40,7 @@ impl ConfigText {
     /// Reads the file at `path`, which may be a pipe as well, and waits for its other end.
     ///
     /// # Errors
-    /// Those of [`read`](Self::read), except that it has to be a regular file.
+    /// Like [`read`](Self::read), but for the fault of a file that is not a regular one.
     pub(crate) fn read_any(path: &Path, hint: &'static str) -> Result<Self, Fault> {
         let bytes = trusted::read_any(READ, path, BYTES_MAX)?;
         Self::decode(path, &bytes, hint)
@@ -190,7 +190,7 @@ fn found_value(theirs: &str) -> Option<String> {
     })
 }
 
-/// What a setting has to be, for the parser's name of it.
+/// The kind of value that a setting needs, for the parser's name of it.
 fn expected_value(theirs: &str) -> &str {
     match theirs {
         "u8" | "u32" | "u64" | "usize" => "a whole number",

@@ -111,7 +111,7 @@ impl Kind {
         let mut paths: Vec<_> = self.paths.iter().map(|path| quoted(path)).collect();
         let mut fault = self.first.clone().hint("");
         if named == 0 {
-            // Of the same path, or of none.
+            // All others have the path of the first one, or none.
             fault.cause += &match self.more + self.again {
                 1 => " (once more)".to_owned(),
                 times => format!(" ({times} times more)"),

@@ -344,8 +344,8 @@ struct ClientCertificatesConfig {
     grid_map: PathBuf,
 }
 
-/// What the settings restrict. A reload doesn't remove it, since a file that was emptied or cut off
-/// would do so too.
+/// The restrictions that are set. A reload doesn't remove them, since a file that was emptied or
+/// cut off would do so too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bounds {
     /// They name what is served; otherwise that is the current directory, or that of `--root`.
@@ -374,7 +374,7 @@ impl Bounds {
 }
 
 impl Config {
-    /// What the settings restrict.
+    /// The restrictions that are set.
     pub(crate) fn bounds(&self) -> Bounds {
         Bounds {
             names_directories: self.root.is_some() || !self.export.is_empty(),

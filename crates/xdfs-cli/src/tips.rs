@@ -18,8 +18,8 @@ const UNKNOWN: &[(&[&str], &str)] = &[
     ),
     (
         &["-p", "--perms", "--times", "--preserve"],
-        "modes and times are kept by themselves, modes from a server as far as the umask lets \
-         them; -a keeps exact modes, owners, extended attributes and hard links too",
+        "modes and times are kept by themselves, modes from a server less the bits of the \
+         umask; -a keeps exact modes, owners, extended attributes and hard links too",
     ),
     (
         &["--parallel", "--transfers", "--streams"],

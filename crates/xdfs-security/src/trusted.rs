@@ -28,7 +28,7 @@ pub fn read(
 /// Reads a file that may be a pipe or a terminal as well, and waits for its other end.
 ///
 /// # Errors
-/// Those of [`read`], except for `NotRegularFile`.
+/// Like [`read`], but for `NotRegularFile`.
 pub fn read_any(operation: &str, path: &Path, bytes_max: u64) -> Result<Zeroizing<Vec<u8>>, Fault> {
     let file = File::open(path).map_err(|e| Fault::from_io(operation, name(path), &e))?;
     trusted::check(&file, path).map_err(|distrust| fault(operation, path, &distrust))?;

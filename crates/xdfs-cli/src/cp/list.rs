@@ -15,7 +15,7 @@ const LIST_BYTES_MAX: u64 = 1 << 30;
 /// Lookups in flight.
 const LOOKUPS_AHEAD: usize = 64;
 
-/// What a list names, beneath the source.
+/// The paths of a list, beneath the source.
 #[derive(Debug, Default)]
 pub(super) struct ListedPaths {
     /// Relative paths.

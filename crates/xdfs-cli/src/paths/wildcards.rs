@@ -137,12 +137,13 @@ fn matches(client: &Client, path: &[u8], pattern: &[u8]) -> Result<Option<Vec<Ve
     }
 }
 
-/// The names in a directory on a server. If it can't tell some of them, as FTP can't tell names
-/// with an end of a line, there is a warning, and the others are found. Calls `go_on` before each.
+/// The names in a directory on a server. If the protocol can't carry some of them, as FTP can't
+/// carry names with an end of a line, there is a warning, and the others are found. Calls `go_on`
+/// before each.
 ///
 /// # Errors
 /// It can't be listed, or the fault of `go_on`.
-pub(crate) fn told_names(
+pub(crate) fn listed_names(
     client: &Client,
     directory: &[u8],
     mut go_on: impl FnMut() -> Result<(), Fault>,
@@ -172,7 +173,7 @@ impl ServerNames<'_> {
 
 impl Names for ServerNames<'_> {
     fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
-        told_names(self.0, directory, || Ok(()))
+        listed_names(self.0, directory, || Ok(()))
     }
 
     fn exists(&mut self, path: &[u8]) -> bool {

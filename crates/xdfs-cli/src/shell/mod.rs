@@ -31,7 +31,7 @@ use crate::log::start_log;
 use crate::paths::check_name;
 use crate::paths::expand::{Names, expand};
 use crate::paths::operand::Operand;
-use crate::paths::wildcards::told_names;
+use crate::paths::wildcards::listed_names;
 use crate::place::{local_name, word_of};
 use crate::report::{print, unwritten};
 use crate::run_command;
@@ -543,7 +543,7 @@ impl Names for RemoteNames<'_> {
     fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
         let path = trimmed(self.shell.absolute(directory)?);
         let client = self.shell.session.session()?;
-        told_names(&client, &path, || match self.interrupt.requested() {
+        listed_names(&client, &path, || match self.interrupt.requested() {
             true => Err(Interrupt::fault("list")),
             false => Ok(()),
         })

@@ -316,7 +316,7 @@ fn no_listing_leads_out_of_the_target() {
     }
 }
 
-/// What becomes of a file.
+/// The end of a file that a server sends.
 #[derive(Clone, Copy)]
 enum Fate {
     /// It is sent as a whole.

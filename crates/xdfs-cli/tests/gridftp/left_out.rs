@@ -76,9 +76,9 @@ fn a_name_that_no_command_can_have_fails_alone() {
     }
 }
 
-/// Wildcards find the names that can be told, with a warning.
+/// Wildcards find the other names, with a warning about those that FTP can't carry.
 #[test]
-fn wildcards_find_what_can_be_told() {
+fn wildcards_find_the_other_names() {
     let stage = Stage::open(819, &[]);
     for name in ["d/a.dat", "d/b.dat", "d/left\nout.dat", "d/other"] {
         Stage::make(&stage.root(name), 10);

@@ -277,17 +277,19 @@ fn listeners_at_one_address_are_errors() {
 #[test]
 fn rights_and_limits_are_shown_and_likely_slips_warned_of() {
     let place = Place::new();
-    std::fs::create_dir(place.remote("inner")).unwrap();
+    let inner = place.remote("inner");
+    std::fs::create_dir(&inner).unwrap();
     let text = "listen = [\"127.0.0.1:0\"]\nfolder = \"server\"\nowner = \"owner\"\n\
          [limits]\nsessions_per_user_max = 3\nbytes_per_second_per_user_max = \"50M\"\n\
          [[export]]\nname = \"all\"\npath = \"../root\"\npublic = true\nquota_bytes = \"2G\"\n\
          quota_files = 7\nlargest_file = \"1M\"\n\
          [[export.grant]]\nuser = \"*\"\nrights = [\"create\"]\n\
-         [[export]]\nname = \"in\"\npath = \"../root/inner\"\n\
+         [[export]]\nname = \"in\"\npath = \"INNER\"\n\
          [[export.grant]]\nuser = \"alice\"\nrights = [\"read\"]\n\
          [[export.grant]]\nuser = \"bobb\"\nrights = \"all\"\n\
          [[export.grant]]\ngroup = \"staff\"\nrights = [\"list\"]\n\
          [groups]\nstaff = [\"alice\", \"carl\"]\n";
+    let text = text.replace("INNER", &inner.to_string_lossy());
     let config = place.make_here("xdfs.toml", text.as_bytes());
     let mut add = program();
     add.args(["user", "--config", &config, "add", "alice"]);

@@ -240,7 +240,7 @@ fn programs_of_others_lose_their_set_id_bits_without_a_failure() {
     }
 }
 
-/// A tree whose modes are those of root's programs and open directories, and also nobody's.
+/// A tree with the modes of set-id programs and of directories open to all.
 fn make_open(root: &Path) -> Vec<(&'static str, u32)> {
     let entries = [
         ("theirs", 0o6777, None),
@@ -293,7 +293,7 @@ fn modes_of_others_are_the_same_after_one_run() {
                     true => assert_eq!(found, mode & left, "{entry}"),
                     false => assert_eq!(found & 0o777, mode & 0o777, "{name} {source} {entry}"),
                 }
-                // What belongs to root there runs as nobody here.
+                // A program of root there belongs to the user of the copy here.
                 let is_special = found & 0o6000 != 0;
                 assert!(
                     !is_special || flags == ["-a"] && entry.starts_with("mine"),

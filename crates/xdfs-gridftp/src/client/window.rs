@@ -229,8 +229,8 @@ fn read_window(
                 }
                 let has_room = pack.entry(&failed(name, fault));
                 let is_alone = !is_asked && incoming.has_ended();
-                // Of files that were asked for ahead, nothing can be told apart from the rest of
-                // this one: they are asked for again.
+                // The files that were asked for ahead can't be distinguished from the rest of this
+                // one: they are asked for again.
                 let is_usable = link.abort(None);
                 if !has_room || !is_alone || !is_usable {
                     return Ok(false);

@@ -332,8 +332,8 @@ impl DirectSource {
         Self { cached, direct }
     }
 
-    /// Reads whole sectors as far as the disk has them. A failure is one of the direct way, and
-    /// reading by the page cache decides.
+    /// Reads whole sectors by direct I/O and returns the number of bytes. It is smaller after an
+    /// error: reading the rest by the page cache shows whether that is one of the file.
     fn read_sectors(&self, offset: u64, buf: &mut [u8]) -> usize {
         let sectors = buf.len() - buf.len() % fs::DIRECT_ALIGNMENT;
         let is_aligned = offset.is_multiple_of(fs::DIRECT_ALIGNMENT as u64)

@@ -35,7 +35,7 @@ pub(super) struct Asked<'a>(Vec<(Vec<u8>, Pending<'a>)>);
 impl<'a> Asked<'a> {
     fn of(side: &Namespace<'a>) -> Self {
         let (begin, names) = parts(side.root());
-        // Nobody names a place with more directories, and a session has so many calls at a time.
+        // A place has fewer directories than a session may have calls at a time.
         let paths = paths(&begin, &names).into_iter().take(CALLS_MAX);
         let ask = |path: Vec<u8>| {
             let call = Call::Stat {

@@ -19,8 +19,8 @@ use crate::transfer::TransferOptions;
 pub(super) struct CheckedRights([Option<Result<(), Fault>>; 2]);
 
 impl TreeRun<'_> {
-    /// Why an entry can't be copied, as far as it is known before. `there` is the kind of what has
-    /// its name at the target, and `has_parent` says that its directory exists there.
+    /// The reason that an entry can't be copied, if it is known in advance. `there` is the kind of
+    /// what has its name at the target, and `has_parent` says that its directory exists there.
     pub(super) fn foreseen(
         &self,
         found: &FoundName,

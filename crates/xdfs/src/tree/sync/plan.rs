@@ -152,7 +152,7 @@ pub(super) struct Comparison<'a> {
     source: View<'a>,
     target: View<'a>,
     run: &'a TreeRun<'a>,
-    /// Directories of the target in which the own user may change nothing, for now, by path.
+    /// Directories of the target that are closed to the user until their modes are set, by path.
     closed: HashMap<Vec<u8>, Attributes>,
     options: &'a SyncOptions,
     /// By which contents are compared.
