@@ -29,7 +29,6 @@ mod generate;
 mod human;
 mod identity;
 mod interrupt;
-mod json;
 mod log;
 mod missing;
 mod paths;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use xdfs::{ChecksumValue, DigestValue, LimitedBy, TimeShares, TransferResult};
+use xdfs::{DigestValue, LimitedBy, TimeShares, TransferResult};
 
 use crate::human;
 
@@ -118,19 +118,19 @@ fn shorten(name: &str, columns: usize) -> String {
     format!("...{tail}")
 }
 
-/// The names of a cause that takes time in a transfer: its stable word, and as text.
-pub(crate) fn names(by: LimitedBy) -> (&'static str, &'static str) {
+/// A cause that takes time in a transfer, as text.
+fn cause(by: LimitedBy) -> &'static str {
     match by {
-        LimitedBy::SourceRead => ("source-read", "reading the source"),
-        LimitedBy::SenderCpu => ("sender-cpu", "the sender's CPU"),
-        LimitedBy::RateLimit => ("rate-limit", "the rate limit"),
-        LimitedBy::RoundTrips => ("round-trips", "round trips"),
-        LimitedBy::Network => ("network", "the network"),
-        LimitedBy::ReceiverCpu => ("receiver-cpu", "the receiver's CPU"),
-        LimitedBy::TargetWrite => ("target-write", "writing the target"),
-        LimitedBy::Durability => ("durability", "making the target durable"),
+        LimitedBy::SourceRead => "reading the source",
+        LimitedBy::SenderCpu => "the sender's CPU",
+        LimitedBy::RateLimit => "the rate limit",
+        LimitedBy::RoundTrips => "round trips",
+        LimitedBy::Network => "the network",
+        LimitedBy::ReceiverCpu => "the receiver's CPU",
+        LimitedBy::TargetWrite => "writing the target",
+        LimitedBy::Durability => "making the target durable",
         // Variants added later.
-        _ => ("other", "something else"),
+        _ => "something else",
     }
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn share_of_largest(shares: &TimeShares) -> String {
     let by = shares.limited_by();
     format!(
         "{}: {} of the time",
-        names(by).1,
+        cause(by),
         whole_percent(shares.of(by))
     )
 }
@@ -159,33 +159,15 @@ pub(crate) fn shares(shares: &TimeShares) -> String {
     all.sort_by(|a, b| b.1.total_cmp(&a.1));
     let texts = all
         .into_iter()
-        .map(|(by, share)| format!("{} {}", names(by).1, whole_percent(share)));
+        .map(|(by, share)| format!("{} {}", cause(by), whole_percent(share)));
     texts.collect::<Vec<_>>().join(", ")
 }
 
-/// The name of a digest and its value in hex; no value if there is no digest.
-pub(crate) fn digest(value: &DigestValue) -> (&'static str, Option<String>) {
-    match value {
-        DigestValue::None => ("none", None),
-        DigestValue::Crc64Nvme(crc) => ("crc64nvme", Some(format!("{crc:016x}"))),
-        DigestValue::Blake3(hash) => (
-            "blake3",
-            Some(hash.iter().map(|byte| format!("{byte:02x}")).collect()),
-        ),
-    }
-}
-
-/// The name of a checksum and its value in hex.
-pub(crate) fn checksum(value: &ChecksumValue) -> (&'static str, String) {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    match value {
-        ChecksumValue::Crc64Nvme(crc) => ("crc64nvme", format!("{crc:016x}")),
-        ChecksumValue::Blake3(hash) => ("blake3", hex(hash)),
-        ChecksumValue::Sha256(hash) => ("sha256", hex(hash)),
-        ChecksumValue::Md5(hash) => ("md5", hex(hash)),
-        // No other is asked for.
-        _ => ("other", String::new()),
-    }
+/// A digest as text, `NAME SEPARATOR VALUE`; `None` if there is none.
+pub(crate) fn digest(value: &DigestValue, separator: &str) -> Option<String> {
+    let checksum = value.checksum()?;
+    let kind = checksum.kind().as_str();
+    Some(format!("{kind}{separator}{}", checksum.hex()))
 }
 
 /// The result of one file: `268 MB in 134 ms, 1.91 GB/s, 4 channels`.
@@ -309,22 +291,18 @@ mod tests {
 
     #[test]
     fn digests() {
-        assert_eq!(digest(&DigestValue::None), ("none", None));
-        assert_eq!(
-            digest(&DigestValue::Crc64Nvme(0xab)),
-            ("crc64nvme", Some("00000000000000ab".into()))
-        );
-        let (kind, value) = digest(&DigestValue::Blake3([0x0f; 32]));
-        assert_eq!((kind, value.unwrap()), ("blake3", "0f".repeat(32)));
+        assert_eq!(digest(&DigestValue::None, " "), None);
+        let shown = digest(&DigestValue::Crc64Nvme(0xab), " ");
+        assert_eq!(shown.unwrap(), "crc64nvme 00000000000000ab");
+        let shown = digest(&DigestValue::Blake3([0x0f; 32]), ":");
+        assert_eq!(shown.unwrap(), format!("blake3:{}", "0f".repeat(32)));
     }
 
     #[test]
-    fn every_cause_has_names_of_its_own() {
-        let named = LimitedBy::ALL.map(names);
-        let words: BTreeSet<_> = named.iter().map(|(word, _)| word).collect();
-        let texts: BTreeSet<_> = named.iter().map(|(_, text)| text).collect();
-        assert_eq!((words.len(), texts.len()), (named.len(), named.len()));
-        assert!(!words.contains(&"other"));
+    fn every_cause_has_a_text_of_its_own() {
+        let texts: BTreeSet<_> = LimitedBy::ALL.into_iter().map(cause).collect();
+        assert_eq!(texts.len(), LimitedBy::ALL.len());
+        assert!(!texts.contains("something else"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use xdfs::record::{Record, Totals};
 use xdfs::security::FirstUse;
 use xdfs::{
     Deletion, DigestValue, Fault, PathDecision, Progress, Quoting, RemotePlace, SyncResult,
@@ -19,7 +20,6 @@ use xdfs::{
 use crate::console::{Console, printable, warning_text};
 use crate::flags::OutputFlags;
 use crate::human;
-use crate::json::{self, Record, Totals};
 use crate::progress::{self, ProgressLine};
 use crate::rate::RateMeter;
 use crate::stats::Stats;
@@ -336,9 +336,8 @@ impl Reporter {
                 false => progress::verdict(&result.time_shares),
             };
             self.console.detail(&format!("{source} to {target}: {how}"));
-            if let (kind, Some(value)) = progress::digest(&result.digest) {
-                self.console
-                    .detail(&format!("{}: {kind} {value}", label.name()));
+            if let Some(digest) = progress::digest(&result.digest, " ") {
+                self.console.detail(&format!("{}: {digest}", label.name()));
             }
         }
         self.file_measured(label, result);
@@ -395,7 +394,7 @@ impl Reporter {
                 path: Vec::new(),
                 ..server.clone()
             };
-            self.print(&Record::path(&server.to_string(), decision).line());
+            self.print(&Record::network_path(&server.to_string(), decision).line());
         }
     }
 
@@ -530,12 +529,8 @@ impl Reporter {
 
     /// Reports the deletions that a synchronisation is about to make.
     pub(crate) fn sync_deletion(&mut self, label: &Label, deletion: &Deletion) {
-        let examples = deletion.examples.iter();
-        let examples: Vec<_> = examples
-            .map(|path| String::from_utf8_lossy(path).into_owned())
-            .collect();
         if self.json {
-            self.print(&Record::deletion(deletion, &examples).line());
+            self.print(&Record::deletion(deletion).line());
             return;
         }
         let shown: Vec<_> = deletion
@@ -543,7 +538,7 @@ impl Reporter {
             .iter()
             .map(|path| Quoting::Plain.text(path))
             .collect();
-        let rest = match deletion.names - examples.len() as u64 {
+        let rest = match deletion.names - deletion.examples.len() as u64 {
             0 => String::new(),
             rest => format!(" and {rest} more"),
         };
@@ -559,18 +554,13 @@ impl Reporter {
     /// Reports a step of a tree: in a dry run any step, otherwise a completed rename or removal of
     /// a synchronisation.
     pub(crate) fn tree_step(&mut self, step: SyncStep, path: &[u8], from: Option<&[u8]>) {
-        let text = |path: &[u8]| match path {
-            b"" => ".".to_owned(),
-            path => String::from_utf8_lossy(path).into_owned(),
-        };
         if self.json {
-            let (path, from) = (text(path), from.map(text));
-            self.print(&Record::step(step, &path, from.as_deref(), self.run.dry_run).line());
+            self.print(&Record::step(step, path, from, self.run.dry_run).line());
             return;
         }
         let verb = match step {
             SyncStep::Set => "set attributes of",
-            step => json::step(step),
+            step => step.as_str(),
         };
         let shown = |path: &[u8]| match path {
             b"" => "the target directory itself".to_owned(),

@@ -1,9 +1,9 @@
 //! The table of `--stats`.
 
 use xdfs::TimeSum;
+use xdfs::record::Totals;
 
 use crate::human;
-use crate::json::Totals;
 use crate::progress;
 
 /// The contents of the table besides the totals of a run.

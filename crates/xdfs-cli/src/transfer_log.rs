@@ -58,10 +58,7 @@ impl TransferLog {
         digest: &DigestValue,
     ) -> Result<(), Fault> {
         let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
-        let digest = match progress::digest(digest) {
-            (_, None) => "-".to_owned(),
-            (kind, Some(value)) => format!("{kind}:{value}"),
-        };
+        let digest = progress::digest(digest, ":").unwrap_or_else(|| "-".to_owned());
         let [source, target] = [source, target].map(|name| Quoting::Shell.text(name.as_bytes()));
         let line = format!("{time} {bytes} {digest} {source} {target}\n");
         let Err(error) = self.file.write_all(line.as_bytes()) else {

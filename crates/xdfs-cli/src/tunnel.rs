@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use xdfs::record::Record;
 use xdfs::{ClientOptions, Fault, Tunnel, TunnelNews, TunnelPlan};
 
 use crate::console::{Console, printable};
@@ -10,59 +10,12 @@ use crate::context::Context;
 use crate::exit_codes::SUCCESS;
 use crate::flags::{OutputFlags, TunnelFlags};
 use crate::interrupt::Interrupt;
-use crate::json;
 use crate::log::start_log;
 use crate::perf::server_only;
 use crate::report::print;
 
 /// Interval of checks for an interrupt.
 const TICK: Duration = Duration::from_millis(100);
-
-/// A line of JSON.
-#[derive(Serialize)]
-struct Record<'a> {
-    r#type: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    address: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    at_server: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    from: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sent: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    received: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<String>,
-}
-
-impl<'a> Record<'a> {
-    fn new(r#type: &'a str) -> Self {
-        Self {
-            r#type,
-            address: None,
-            at_server: None,
-            from: None,
-            target: None,
-            sent: None,
-            received: None,
-            code: None,
-            message: None,
-        }
-    }
-
-    fn fault(self, fault: Option<&'a Fault>) -> Self {
-        Self {
-            code: fault.map(|fault| fault.code.as_str()),
-            message: fault.map(ToString::to_string),
-            ..self
-        }
-    }
-}
 
 /// Runs the command and returns the exit code.
 pub(crate) fn run(context: &Context, flags: &TunnelFlags) -> u8 {
@@ -72,7 +25,7 @@ pub(crate) fn run(context: &Context, flags: &TunnelFlags) -> u8 {
         Err(fault) => {
             if flags.output.json {
                 // Standard error has it in any case.
-                let _ = print(json::line(&Record::new("error").fault(Some(&fault))));
+                let _ = print(Record::tunnel_error(&fault).line());
             }
             Console::new(flags.output).error(&fault);
             fault.exit_code()
@@ -99,18 +52,12 @@ fn serve(context: &Context, flags: &TunnelFlags) -> Result<(), Fault> {
         Console::new(output).first_use(&server, true);
     }
     for port in tunnel.ports() {
-        let target = port.target.to_string();
         print(match output.json {
-            true => json::line(&Record {
-                address: Some(port.address.clone()),
-                at_server: Some(port.at_server),
-                target: Some(target),
-                ..Record::new("listening")
-            }),
+            true => Record::listening(port).line(),
             false => {
                 let whose = if port.at_server { " of the server" } else { "" };
                 let address = printable(&port.address);
-                format!("listening on {address}{whose} for {target}\n")
+                format!("listening on {address}{whose} for {}\n", port.target)
             }
         })?;
     }
@@ -124,51 +71,8 @@ fn serve(context: &Context, flags: &TunnelFlags) -> Result<(), Fault> {
 /// Tells what has happened: connections at -v, failures always.
 fn tell(output: OutputFlags, news: &TunnelNews) {
     if output.json {
-        let record = match news {
-            TunnelNews::Opened { from, target } => Record {
-                from: Some(from),
-                target: Some(target.to_string()),
-                ..Record::new("connection")
-            },
-            TunnelNews::Failed {
-                from,
-                target,
-                fault,
-            } => Record {
-                from: Some(from),
-                target: Some(target.to_string()),
-                ..Record::new("refused")
-            }
-            .fault(Some(fault)),
-            TunnelNews::Lost { listen, fault } => Record {
-                address: Some(listen.to_string()),
-                at_server: Some(true),
-                ..Record::new("lost")
-            }
-            .fault(Some(fault)),
-            TunnelNews::Back { address } => Record {
-                address: Some(address.clone()),
-                at_server: Some(true),
-                ..Record::new("back")
-            },
-            TunnelNews::Closed {
-                from,
-                target,
-                sent,
-                received,
-                fault,
-            } => Record {
-                from: Some(from),
-                target: Some(target.to_string()),
-                sent: Some(*sent),
-                received: Some(*received),
-                ..Record::new("closed")
-            }
-            .fault(fault.as_ref()),
-            _ => return,
-        };
         // Nobody reads it any more: the tunnel goes on.
-        let _ = print(json::line(&record));
+        let _ = print(Record::tunnel(news).line());
         return;
     }
     let mut console = Console::new(output);

@@ -3,6 +3,7 @@
 use std::io::IsTerminal as _;
 use std::path::Path;
 
+use xdfs::record::Record;
 use xdfs::security::{KnownHosts, UsersFile, host_port, trusted};
 use xdfs::{Address, ClientOptions, Code, Fault, LocalPlace, TransferOptions};
 
@@ -11,7 +12,6 @@ use crate::context::Context;
 use crate::exit_codes::SUCCESS;
 use crate::flags::{KeygenFlags, OutputFlags, TrustCommand, UserCommand, WhoamiFlags};
 use crate::identity;
-use crate::json::{IdentityBody, Record};
 use crate::log::start_log;
 use crate::perf::server_only;
 use crate::report::print;
@@ -69,12 +69,8 @@ fn ask_server(context: &Context, flags: &WhoamiFlags) -> Result<(), Fault> {
         if user.is_none() || fingerprint.is_none() {
             outcome?;
         }
-        let identity = IdentityBody {
-            server: &flags.server,
-            user: user.as_deref(),
-            fingerprint: fingerprint.map(|fingerprint| fingerprint.to_string()),
-        };
-        return print(Record::Identity(identity).line());
+        let identity = Record::identity(&flags.server, user.as_deref(), fingerprint);
+        return print(identity.line());
     }
     match (user, fingerprint) {
         (Some(user), Some(fingerprint)) => {

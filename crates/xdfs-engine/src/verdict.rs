@@ -48,6 +48,21 @@ impl LimitedBy {
         Self::Durability,
     ];
 
+    /// Its stable name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::SourceRead => "source-read",
+            Self::SenderCpu => "sender-cpu",
+            Self::RateLimit => "rate-limit",
+            Self::RoundTrips => "round-trips",
+            Self::Network => "network",
+            Self::ReceiverCpu => "receiver-cpu",
+            Self::TargetWrite => "target-write",
+            Self::Durability => "durability",
+        }
+    }
+
     fn index(self) -> usize {
         Self::ALL.iter().position(|by| *by == self).unwrap_or(0)
     }

@@ -21,6 +21,23 @@ pub enum FileKind {
     Other,
 }
 
+impl FileKind {
+    /// Its stable name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Directory => "directory",
+            Self::Symlink => "symlink",
+            Self::Fifo => "fifo",
+            Self::Socket => "socket",
+            Self::BlockDevice => "block-device",
+            Self::CharacterDevice => "character-device",
+            Self::Other => "other",
+        }
+    }
+}
+
 /// The time of modification of an entry whose store tells none, such as some FTP servers. No entry
 /// has it: a store that doesn't know a time must not say 0, which is the time of many files.
 pub const NO_TIME_NS: i64 = i64::MIN + 1;

@@ -52,6 +52,12 @@ impl DigestKind {
         }
     }
 
+    /// Its stable name; `none` without a digest.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.checksum().map_or("none", ChecksumKind::as_str)
+    }
+
     /// The digest of the empty file.
     fn of_nothing(self) -> DigestValue {
         match self {
@@ -110,6 +116,19 @@ pub enum ChecksumKind {
     Md5,
 }
 
+impl ChecksumKind {
+    /// Its stable name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Crc64Nvme => "crc64nvme",
+            Self::Blake3 => "blake3",
+            Self::Sha256 => "sha256",
+            Self::Md5 => "md5",
+        }
+    }
+}
+
 /// The checksum of a file or a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -133,6 +152,17 @@ impl ChecksumValue {
             Self::Blake3(_) => ChecksumKind::Blake3,
             Self::Sha256(_) => ChecksumKind::Sha256,
             Self::Md5(_) => ChecksumKind::Md5,
+        }
+    }
+
+    /// Its value in lower-case hex.
+    #[must_use]
+    pub fn hex(&self) -> String {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        match self {
+            Self::Crc64Nvme(crc) => format!("{crc:016x}"),
+            Self::Blake3(hash) | Self::Sha256(hash) => hex(hash),
+            Self::Md5(hash) => hex(hash),
         }
     }
 }

@@ -214,6 +214,20 @@ pub enum SyncStep {
     Set,
 }
 
+impl SyncStep {
+    /// Its stable name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Copy => "copy",
+            Self::Delete => "delete",
+            Self::Rename => "rename",
+            Self::Replace => "replace",
+            Self::Set => "set",
+        }
+    }
+}
+
 /// The result of a tree copy or synchronisation.
 #[derive(Clone, Debug, Default)]
 pub struct TreeResult {

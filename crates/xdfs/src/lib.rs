@@ -27,6 +27,7 @@
 //! - [`tune()`] measures which number of channels and which window suit the path to a server.
 //! - An [`Observer`] receives events. Every error is a [`Fault`]: side, operation, path, cause,
 //!   remedy, and whether a retry makes sense.
+//! - [`record`] is the JSON form of events and results.
 //! - Programs can add their own stores ([`store`]) and drivers ([`drivers`]). Authentication and
 //!   access control are in [`security`].
 //!
@@ -90,6 +91,7 @@ mod paths;
 mod queue;
 mod recognition;
 mod reconnecting_session;
+pub mod record;
 mod remote;
 mod retry;
 pub mod security;

@@ -4,11 +4,11 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 
+use xdfs::record::{CheckCounts, Record};
 use xdfs::{Answer, Attributes, Call, ChecksumKind, ChecksumValue, Code, Fault, FileKind, Filter};
 
 use super::calls::unexpected;
 use super::command::PathCommand;
-use super::json::{CheckBody, DifferenceBody, PathBody, PathRecord, kind_word};
 use super::operand::text_of;
 use super::side::{PathSide, SideCall, SideOperand};
 use super::sum::ask_digest;
@@ -111,7 +111,7 @@ struct Comparison<'a> {
     target: &'a SideOperand,
     kind: ChecksumKind,
     waiting: VecDeque<Compared>,
-    counts: CheckBody<'a>,
+    counts: CheckCounts,
 }
 
 /// Attributes of the operand that `word` names, which may have been meant as another place.
@@ -137,15 +137,7 @@ fn compare(command: &mut PathCommand, flags: &CheckFlags) -> Result<(), Fault> {
         target: &target,
         kind: flags.digest.into(),
         waiting: VecDeque::new(),
-        counts: CheckBody {
-            source: &source.text,
-            target: &target.text,
-            equal: 0,
-            equal_bytes: 0,
-            differs: 0,
-            missing: 0,
-            extra: 0,
-        },
+        counts: CheckCounts::default(),
     };
     let [source_root, target_root] = roots;
     let is_directory = |root: &Attributes| root.kind == FileKind::Directory;
@@ -306,16 +298,8 @@ impl Comparison<'_> {
         };
         *count += 1;
         if command.is_json() {
-            let kind = |side: &Option<Attributes>| side.as_ref().map(|found| kind_word(found.kind));
-            let size = |side: &Option<Attributes>| side.as_ref().map(|found| found.size);
-            command.write_record(PathRecord::Difference(DifferenceBody {
-                path: PathBody::new(&entry.path),
-                difference: word,
-                source_kind: kind(&entry.source),
-                target_kind: kind(&entry.target),
-                source_size: size(&entry.source),
-                target_size: size(&entry.target),
-            }));
+            let (source, target) = (entry.source.as_ref(), entry.target.as_ref());
+            command.write_record(&Record::difference(&entry.path, source, target));
             return;
         }
         let name = command.quoting(false).write(&entry.path);
@@ -341,7 +325,8 @@ impl Comparison<'_> {
         );
         let is_different = counts.differs + counts.missing + counts.extra > 0;
         if command.is_json() {
-            command.write_record(PathRecord::Check(counts));
+            let (source, target) = (&self.source.text, &self.target.text);
+            command.write_record(&Record::check(source, target, counts));
         }
         command.compared(is_different, &text);
     }

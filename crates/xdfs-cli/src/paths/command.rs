@@ -4,9 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal as _, Stdout, Write as _};
 use std::time::Duration;
 
+use xdfs::record::Record;
 use xdfs::{ClientOptions, Fault, Quoting, RemotePlace, is_unread};
 
-use super::json::{PathRecord, SummaryBody, error_line};
 use super::operand::{Operand, text_of};
 use super::wildcards;
 use crate::client::{RunningCopy, SharedClient};
@@ -257,7 +257,7 @@ impl PathCommand {
             self.exit = fault.exit_code();
         }
         if self.json {
-            self.print(error_line(operand, fault).as_bytes());
+            self.print(Record::operand_error(operand, fault).line().as_bytes());
         }
         self.flush();
         self.console.one_error(fault);
@@ -306,14 +306,14 @@ impl PathCommand {
     }
 
     /// Writes a JSON line.
-    pub(crate) fn write_record(&mut self, record: PathRecord<'_>) {
+    pub(crate) fn write_record(&mut self, record: &Record<'_>) {
         self.print(record.line().as_bytes());
     }
 
     /// Reports success for an operand, in JSON only.
     pub(crate) fn done(&mut self, operand: &Operand) {
         if self.json {
-            self.write_record(PathRecord::done(&operand.text, &operand.path));
+            self.write_record(&Record::done(&operand.text, &operand.path));
         }
     }
 
@@ -324,7 +324,7 @@ impl PathCommand {
         if self.interrupt.requested() {
             let fault = Interrupt::fault(&format!("finish xdfs {}", self.command));
             if self.json {
-                self.print(error_line(None, &fault).as_bytes());
+                self.print(Record::operand_error(None, &fault).line().as_bytes());
             }
             self.flush();
             self.console.error(&fault);
@@ -334,12 +334,9 @@ impl PathCommand {
         self.flush();
         self.report_unwritten();
         if self.json {
-            self.write_record(PathRecord::Summary(SummaryBody {
-                command: self.command,
-                operands: self.operands,
-                failed: self.failed,
-                exit_code: self.exit,
-            }));
+            let (operands, failed) = (self.operands, self.failed);
+            let summary = Record::summary(self.command, operands, failed, self.exit);
+            self.write_record(&summary);
         }
         self.flush();
         self.report_unwritten();

@@ -1,10 +1,10 @@
 //! `xdfs find`.
 
+use xdfs::record::Record;
 use xdfs::{Answer, Call, Client, Code, Fault, NamePattern};
 
 use super::calls::{InFlight, stat};
 use super::command::PathCommand;
-use super::json::PathRecord;
 use super::operand::{Operand, is_root, last_part};
 use super::time;
 use super::walk::{LISTINGS_AHEAD, Walk, WalkEntry, WalkStep};
@@ -154,7 +154,7 @@ impl FoundEntries<'_> {
         {
             let owner = names.of(&attributes);
             let text = &self.operand.text;
-            command.write_record(PathRecord::entry(text, &path, &attributes, &owner, None));
+            command.write_record(&Record::entry(text, &path, &attributes, &owner, None));
         }
     }
 }
@@ -195,7 +195,7 @@ impl Removal<'_> {
     fn report(&self, command: &mut PathCommand, outcome: Option<(Vec<u8>, Result<Answer, Fault>)>) {
         match outcome {
             Some((path, Ok(_))) if command.is_json() => {
-                command.write_record(PathRecord::done(&self.operand.text, &path));
+                command.write_record(&Record::done(&self.operand.text, &path));
             }
             Some((_, Err(fault))) => command.fault(Some(&self.operand.text), &fault),
             Some(_) | None => {}

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use jiff::tz::TimeZone;
 use xdfs::{Attributes, FileKind, OwnerNames, Quoting};
 
-use super::json::kind_word;
 use super::mode::mode_text;
 use super::time;
 
@@ -147,7 +146,7 @@ fn kind_text(a: &Attributes) -> &'static str {
         FileKind::Symlink => "symbolic link",
         FileKind::BlockDevice => "block special file",
         FileKind::CharacterDevice => "character special file",
-        kind => kind_word(kind),
+        kind => kind.as_str(),
     }
 }
 

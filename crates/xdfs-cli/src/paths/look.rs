@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::io::IsTerminal as _;
 
 use jiff::tz::TimeZone;
+use xdfs::record::Record;
 use xdfs::{
     Answer, Attributes, Call, Client, Code, Entry, Fault, FileKind, Listing, OwnerNames, Quoting,
 };
@@ -11,7 +12,6 @@ use xdfs::{
 use super::calls::{InFlight, stat as attributes_of, unexpected};
 use super::command::PathCommand;
 use super::format::{StatFormat, description, shown_name};
-use super::json::PathRecord;
 use super::mode::mode_text;
 use super::operand::{Operand, join};
 use super::text::{align, human};
@@ -127,7 +127,7 @@ pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
 
 fn write_item(command: &mut PathCommand, operand: &str, item: &Item) {
     let target = item.target.as_deref();
-    command.write_record(PathRecord::entry(
+    command.write_record(&Record::entry(
         operand,
         &item.path,
         &item.attributes,
@@ -392,7 +392,7 @@ pub(crate) fn stat(context: &Context, flags: &StatFlags) -> u8 {
         let owner = owner.unwrap_or_default();
         if command.is_json() {
             let target = target.as_deref();
-            command.write_record(PathRecord::entry(
+            command.write_record(&Record::entry(
                 &operand.text,
                 &operand.path,
                 &attributes,

@@ -15,7 +15,6 @@ pub(crate) mod criteria;
 pub(crate) mod expand;
 mod find;
 pub(crate) mod format;
-pub(crate) mod json;
 mod look;
 pub(crate) mod mode;
 pub(crate) mod operand;

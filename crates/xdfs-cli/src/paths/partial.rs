@@ -6,12 +6,12 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use xdfs::record::Record;
 use xdfs::store::{LocalStore, Store as _};
 use xdfs::{Answer, Call, Client, Code, Entry, Fault, FileKind, Listing, PartialFile, PendingCall};
 
 use super::calls::{InFlight, stat, unexpected};
 use super::command::PathCommand;
-use super::json::{PartialBody, PathBody, PathRecord};
 use super::operand::{Operand, join, last_part, parent, text_of};
 use super::text::{align, human};
 use super::time::now;
@@ -43,14 +43,7 @@ fn ls(context: &Context, flags: &PartialFlags) -> u8 {
     let mut rows = vec![heading.map(String::from).to_vec()];
     let mut show = |command: &mut PathCommand, operand: &str, Found { path, file }: Found| {
         if command.is_json() {
-            command.write_record(PathRecord::Partial(PartialBody {
-                operand,
-                path: PathBody::new(&path),
-                arrived: file.arrived,
-                length: file.length,
-                allocated: file.allocated,
-                mtime_ns: file.mtime_ns,
-            }));
+            command.write_record(&Record::partial(operand, &path, &file));
             return;
         }
         let length = file.length.map_or_else(|| "-".to_owned(), human);
@@ -157,7 +150,7 @@ impl Outcome {
                 self.removed += 1;
                 self.bytes += found.file.allocated;
                 if command.is_json() {
-                    command.write_record(PathRecord::done(operand, &found.path));
+                    command.write_record(&Record::done(operand, &found.path));
                 }
             }
             Err(fault) if fault.code == Code::Busy => self.running += 1,

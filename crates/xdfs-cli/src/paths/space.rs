@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
+use xdfs::record::{Record, SpaceCounts};
 use xdfs::{Answer, Call, LocalPlace, TransferOptions, TransferRoute};
 
 use super::calls::{stat, unexpected};
 use super::command::PathCommand;
-use super::json::{PathBody, PathRecord, SpaceBody, UsageBody};
 use super::operand::last_part;
 use super::partial::WithPartial;
 use super::text::{align, space};
@@ -69,15 +69,14 @@ pub(crate) fn df(context: &Context, flags: &DfFlags) -> u8 {
             return Err(unexpected("look at the space left in", &operand.path));
         };
         if command.is_json() {
-            command.write_record(PathRecord::Space(SpaceBody {
-                operand: &operand.text,
-                path: PathBody::new(&operand.path),
+            let counts = SpaceCounts {
                 total,
                 free,
                 available,
                 files,
                 files_free,
-            }));
+            };
+            command.write_record(&Record::space(&operand.text, &operand.path, counts));
             return Ok(());
         }
         let used = total.saturating_sub(free);
@@ -131,11 +130,7 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
                 return;
             }
             if command.is_json() {
-                command.write_record(PathRecord::Usage(UsageBody {
-                    operand: &operand.text,
-                    path: PathBody::new(&found.path),
-                    bytes,
-                }));
+                command.write_record(&Record::usage(&operand.text, &found.path, bytes));
             } else {
                 let size = space(bytes, flags.human_readable);
                 command.print(format!("{size}\t{}\n", quoting.text(&found.path)).as_bytes());

@@ -6,18 +6,16 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal as _, Read as _};
 use std::path::Path;
 
+use xdfs::record::Record;
 use xdfs::{Answer, Call, ChecksumKind, ChecksumValue, Code, Fault, FileKind, Quoting};
 
 use super::calls::unexpected;
 use super::command::PathCommand;
-use super::json::{PathBody, PathRecord, SumBody};
 use super::operand::{join, text_of};
 use super::side::{PathSide, SideCall, SideOperand};
 use super::walk::WalkStep;
 use crate::context::Context;
 use crate::flags::SumFlags;
-use crate::json::Digest;
-use crate::progress;
 
 /// Files whose digests are computed at once.
 const FILES_AHEAD: usize = 16;
@@ -204,17 +202,12 @@ impl<'a> Sums<'a> {
                 return command.fault(Some(&self.root.text), &fault);
             }
         };
-        let (_, digits) = progress::checksum(&value);
+        let digits = value.hex();
         let matches = sum.expected.map(|expected| expected == digits);
         self.different += u64::from(matches == Some(false));
         if command.is_json() {
-            command.write_record(PathRecord::Sum(SumBody {
-                operand: &self.root.text,
-                path: PathBody::new(&sum.name),
-                bytes,
-                digest: Digest::of_checksum(&value),
-                matches,
-            }));
+            let operand = &self.root.text;
+            command.write_record(&Record::sum(operand, &sum.name, bytes, &value, matches));
             return;
         }
         let (mark, name) = match self.quoting {

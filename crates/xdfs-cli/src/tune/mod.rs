@@ -1,6 +1,5 @@
 //! `xdfs tune`: finds the setting that suits a path, and writes the samples.
 
-mod json;
 mod picture;
 mod plot;
 mod table;
@@ -11,6 +10,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use xdfs::record::Record;
 use xdfs::{
     ClientOptions, Fault, KernelLimits, RemotePlace, Side, TuneAdvice, TuneEnd, TuneOptions,
     TuneReport, TuneSample, TuneSetting, tune,
@@ -23,7 +23,6 @@ use crate::exit_codes::SUCCESS;
 use crate::flags::{OutputFlags, PictureFormat, SessionFlags, TuneFlags};
 use crate::human;
 use crate::interrupt::Interrupt;
-use crate::json::Record;
 use crate::log::start_log;
 use crate::perf::server_only;
 use crate::report::print;
@@ -143,7 +142,7 @@ fn measure(
         tell_first_use();
         if printed.is_ok() {
             printed = match flags.output {
-                OutputFlags { json: true, .. } => print(json::sample(sample)),
+                OutputFlags { json: true, .. } => print(Record::sample(sample).line()),
                 OutputFlags { quiet: true, .. } => Ok(()),
                 _ => print(table::line(sample, options.default)),
             };
@@ -163,7 +162,7 @@ fn measure(
 fn finish(flags: &TuneFlags, options: &TuneOptions, report: &TuneReport) -> Result<(), Fault> {
     let mut console = Console::new(flags.output);
     if flags.output.json {
-        print(json::report(report, options))?;
+        print(Record::tune(report, options).line())?;
     } else if !flags.output.quiet {
         print(summary(report, options.default))?;
     }

@@ -1,6 +1,6 @@
 //! Samples as lines of text, for people and as comma-separated values.
 
-use xdfs::{TunePhase, TuneSample, TuneSetting};
+use xdfs::{TuneSample, TuneSetting};
 
 use crate::human;
 
@@ -28,16 +28,6 @@ const AUTO: &str = "auto";
 
 fn number(number: Option<u32>) -> String {
     number.map_or_else(|| AUTO.to_owned(), |number| number.to_string())
-}
-
-pub(super) fn phase(phase: TunePhase) -> &'static str {
-    match phase {
-        TunePhase::Survey => "survey",
-        TunePhase::Refinement => "refinement",
-        TunePhase::Comparison => "comparison",
-        // Variants added later.
-        _ => "other",
-    }
 }
 
 /// A sample as a line for people.
@@ -87,7 +77,7 @@ pub(super) fn csv(samples: &[TuneSample]) -> String {
         });
         format!(
             "{},{},{},{},{:.6},{:.0},{},{}\n",
-            phase(sample.phase),
+            sample.phase.as_str(),
             number(sample.setting.channels),
             number(sample.setting.window),
             sample.bytes,
@@ -103,6 +93,8 @@ pub(super) fn csv(samples: &[TuneSample]) -> String {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use xdfs::TunePhase;
 
     use super::*;
 

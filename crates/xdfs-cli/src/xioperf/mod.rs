@@ -6,14 +6,13 @@ mod table;
 use std::fs;
 use std::thread;
 
-use serde::Serialize;
 use xdfs::drivers::Registry;
+use xdfs::record::Record;
 use xdfs::{Code, Fault, PerfCase, PerfIdentity, PerfPattern, PerfSample, PerfStack};
 
 use crate::console::Console;
 use crate::exit_codes::SUCCESS;
 use crate::flags::{PatternFlag, XioperfFlags};
-use crate::json::{self, Record};
 use crate::log::start_log;
 use crate::report::print;
 
@@ -124,7 +123,8 @@ fn measure(flags: &XioperfFlags) -> Result<(), Fault> {
     let rows = take_turns(flags, &tested)?;
     if flags.output.json {
         for row in &rows {
-            print(json::line(&StackRecord::of(row)))?;
+            let record = Record::stack(&row.name, &row.case, &row.samples, &row.ratios);
+            print(record.line())?;
         }
     } else {
         print(table::table(&rows))?;
@@ -181,58 +181,5 @@ fn value(case: &PerfCase, sample: &PerfSample) -> f64 {
     match sample.round_trip {
         Some((median, _)) => median.as_secs_f64(),
         None => sample.bytes_per_second(case),
-    }
-}
-
-/// Median, least and greatest of some numbers.
-fn spread(numbers: impl Iterator<Item = f64>) -> Option<(f64, f64, f64)> {
-    let mut all: Vec<f64> = numbers.collect();
-    all.sort_by(f64::total_cmp);
-    let (first, last) = (all.first().copied()?, all.last().copied()?);
-    Some((all[all.len() / 2], first, last))
-}
-
-/// The line of a stack with one case. docs/json.md is its contract.
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "stack")]
-struct StackRecord<'a> {
-    stack: &'a str,
-    pattern: &'static str,
-    message_bytes: usize,
-    messages: u64,
-    bytes_per_second: Option<Spread>,
-    round_trip_seconds: Option<Spread>,
-    round_trip_99_seconds: Option<Spread>,
-    ratio: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct Spread {
-    median: f64,
-    least: f64,
-    greatest: f64,
-}
-
-impl<'a> StackRecord<'a> {
-    fn of(row: &'a Row) -> Self {
-        let spread = |numbers: Vec<f64>| {
-            spread(numbers.into_iter()).map(|(median, least, greatest)| Spread {
-                median,
-                least,
-                greatest,
-            })
-        };
-        let trips = row.samples.iter().filter_map(|sample| sample.round_trip);
-        let rates = row.samples.iter().filter(|s| s.round_trip.is_none());
-        Self {
-            stack: &row.name,
-            pattern: row.case.pattern.as_str(),
-            message_bytes: row.case.message_bytes,
-            messages: row.samples.iter().map(|sample| sample.messages).sum(),
-            bytes_per_second: spread(rates.map(|s| s.bytes_per_second(&row.case)).collect()),
-            round_trip_seconds: spread(trips.clone().map(|(m, _)| m.as_secs_f64()).collect()),
-            round_trip_99_seconds: spread(trips.map(|(_, last)| last.as_secs_f64()).collect()),
-            ratio: self::spread(row.ratios.iter().copied()).map(|(median, ..)| median),
-        }
     }
 }

@@ -8,9 +8,10 @@ use plotters::drawing::{DrawingArea, IntoDrawingArea as _};
 use plotters::element::{Circle, PathElement};
 use plotters::series::LineSeries;
 use plotters::style::{BLACK, Color as _, IntoFont as _, Palette as _, Palette99, WHITE};
+use xdfs::record::Spread;
 use xdfs::{Code, Fault, PerfPattern};
 
-use super::{Row, spread, value};
+use super::{Row, value};
 use crate::human;
 
 /// Width and height in pixels of each chart.
@@ -46,10 +47,10 @@ fn draw(
     let mut lines: Vec<(&str, Vec<(f64, f64)>)> = Vec::new();
     for row in rows.iter().filter(|row| row.case.pattern == pattern) {
         let values = row.samples.iter().map(|sample| value(&row.case, sample));
-        let Some((median, ..)) = spread(values) else {
+        let Some(spread) = Spread::of(values) else {
             continue;
         };
-        let point = (row.case.message_bytes as f64, median.max(1e-9));
+        let point = (row.case.message_bytes as f64, spread.median.max(1e-9));
         match lines.iter_mut().find(|(name, _)| *name == row.name) {
             Some((_, points)) => points.push(point),
             None => lines.push((&row.name, vec![point])),

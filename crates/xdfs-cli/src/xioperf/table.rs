@@ -1,8 +1,9 @@
 //! The table for people.
 
 use xdfs::PerfPattern;
+use xdfs::record::Spread;
 
-use super::{Row, spread, value};
+use super::{Row, value};
 use crate::human;
 
 /// One line for each stack and size, with the ratio to plain sockets where they were measured.
@@ -19,23 +20,22 @@ pub(super) fn table(rows: &[Row]) -> String {
             };
             text.push_str(&format!("{title}\n"));
         }
-        let Some((median, least, greatest)) =
-            spread(row.samples.iter().map(|sample| value(&row.case, sample)))
-        else {
+        let values = row.samples.iter().map(|sample| value(&row.case, sample));
+        let Some(spread) = Spread::of(values) else {
             continue;
         };
         let shown = |value: f64| match row.case.pattern {
             PerfPattern::OneWay => human::rate(value),
             PerfPattern::PingPong => format!("{:.1} us", value * 1e6),
         };
-        let ratio = spread(row.ratios.iter().copied());
-        let ratio = ratio.map_or_else(String::new, |(ratio, ..)| format!("  {ratio:.3} of raw"));
+        let ratio = Spread::of(row.ratios.iter().copied());
+        let ratio = ratio.map_or_else(String::new, |r| format!("  {:.3} of raw", r.median));
         text.push_str(&format!(
             "  {:width$}  {:>14}  ({} to {}){ratio}\n",
             row.name,
-            shown(median),
-            shown(least),
-            shown(greatest)
+            shown(spread.median),
+            shown(spread.least),
+            shown(spread.greatest)
         ));
     }
     text

@@ -91,6 +91,18 @@ pub enum TunePhase {
     Comparison,
 }
 
+impl TunePhase {
+    /// Its stable name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Survey => "survey",
+            Self::Refinement => "refinement",
+            Self::Comparison => "comparison",
+        }
+    }
+}
+
 /// The rate at one setting.
 #[derive(Clone, Debug)]
 pub struct TuneSample {
@@ -122,6 +134,19 @@ pub enum TuneEnd {
     Time,
     /// The caller wanted no further sample.
     Stopped,
+}
+
+impl TuneEnd {
+    /// Its stable name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Found => "found",
+            Self::Bytes => "bytes",
+            Self::Time => "time",
+            Self::Stopped => "stopped",
+        }
+    }
 }
 
 /// What [`tune`] has found.
