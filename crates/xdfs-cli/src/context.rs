@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use xdfs::security::FirstUse;
+use xdfs::ssh::SshServers;
 use xdfs::{Client, ClientOptions, Code, Fault, RemotePlace};
 
 use crate::agent::{self, Start};
@@ -17,7 +18,7 @@ use crate::console::Console;
 use crate::flags::{OutputFlags, SecurityFlags, SessionFlags};
 use crate::identity;
 use crate::interrupt::{Interrupt, handle_signals};
-use crate::ssh::{self, SshServers};
+use crate::ssh;
 
 /// Time that an interrupted command has to react before its sessions are ended.
 const GRACE: Duration = Duration::from_millis(300);
@@ -28,9 +29,7 @@ pub(crate) struct Context {
     shell: Option<Arc<ShellSession>>,
     /// The command has its own session flags.
     own_sessions: bool,
-    /// Only errors are to be printed.
-    quiet: bool,
-    ssh: Arc<SshServers>,
+    ssh: SshServers,
     /// Read when it is first needed.
     config: Arc<LazyLock<Result<ClientConfig, Fault>>>,
 }
@@ -41,8 +40,7 @@ impl Context {
         Self {
             shell: None,
             own_sessions: false,
-            quiet,
-            ssh: Arc::default(),
+            ssh: ssh::servers(quiet),
             config: Arc::new(LazyLock::new(ClientConfig::read)),
         }
     }
@@ -163,12 +161,8 @@ impl Context {
         let mut options = config.session(place).options(options);
         config.load_drivers(&mut options.drivers)?;
         loop {
-            let options = options.clone();
-            let (options, server) = self.ssh.options(place, options, &security, self.quiet)?;
+            let options = self.secured(place, options.clone(), &security)?;
             let client = Arc::new(Client::connect(place, options.clone())?);
-            if let Some(server) = server {
-                server.watch_over(&client);
-            }
             if !identity::asks_password(&security, place, &client)? {
                 return Ok((client, options));
             }
@@ -194,7 +188,22 @@ impl Context {
             // What is typed is kept in the flags. Its session is not needed.
             drop(self.open(place, options.clone(), security)?);
         }
-        let (options, _) = self.ssh.options(place, options, &own, self.quiet)?;
+        self.secured(place, options, &own)
+    }
+
+    /// The options with the security of a session with the server of `place`.
+    fn secured(
+        &self,
+        place: &RemotePlace,
+        mut options: ClientOptions,
+        flags: &SecurityFlags,
+    ) -> Result<ClientOptions, Fault> {
+        if place.address.is_of_ssh() {
+            options.ssh = ssh::options(place, flags, &self.ssh)?;
+            options.security = ssh::security(flags);
+        } else {
+            options.security = identity::security(flags, place)?;
+        }
         Ok(options)
     }
 
@@ -215,8 +224,6 @@ impl Context {
 pub(crate) struct ShellSession {
     place: RemotePlace,
     options: ClientOptions,
-    /// The flags that `options` come from, and the settings of the place.
-    security: SecurityFlags,
     /// The context of the shell itself.
     own: Context,
     /// Signals between commands end the program.
@@ -248,12 +255,8 @@ impl ShellSession {
         flags: &SessionFlags,
         ends_when_idle: bool,
     ) -> Result<Arc<Self>, Fault> {
-        let security = own.config()?.security(&place, &flags.security)?;
         let (client, options) = own.open(&place, flags.client_options()?, &flags.security)?;
-        if ssh::is_started_for(&place) {
-            let server = own.ssh.reach(&place, &security, false)?;
-            place.path = server.absolute(&place.path);
-        }
+        place.path = client.absolute(&place.path);
         let state = ShellState {
             client: Some(SharedClient::new(client)),
             ..ShellState::default()
@@ -261,7 +264,6 @@ impl ShellSession {
         let shell = Arc::new(Self {
             place,
             options,
-            security,
             own,
             ends_when_idle,
             state: Mutex::new(state),
@@ -306,6 +308,9 @@ impl ShellSession {
         let own = &self.options;
         // The shell's invitation is in its place.
         let place = &self.place;
+        if place.address.is_of_ssh() {
+            ssh::check_for(place, security)?;
+        }
         let security = identity::security_of_command(own.security.as_ref(), security, place)?;
         let options = ClientOptions {
             channels: options.channels.or(own.channels),
@@ -335,19 +340,8 @@ impl ShellSession {
             },
             None => None,
         };
-        let mut options = self.options.clone();
-        // The server that was started through ssh may have ended; then another one is started.
-        let server = match ssh::is_started_for(&self.place) {
-            true => Some(self.own.ssh.reach(&self.place, &self.security, false)?),
-            false => None,
-        };
-        if let Some(server) = &server {
-            options = server.options(options);
-        }
-        let client = Arc::new(Client::connect(&self.place, options)?);
-        if let Some(server) = &server {
-            server.watch_over(&client);
-        }
+        // A server that was started through ssh may have ended; then another one is started.
+        let client = Arc::new(Client::connect(&self.place, self.options.clone())?);
         let mut client = SharedClient::new(client);
         if let Some(before) = &state.client {
             client.share_reported(before);

@@ -49,6 +49,8 @@ mod session;
 mod shell;
 mod size;
 mod ssh;
+#[cfg(unix)]
+mod sshftp_server;
 mod state;
 mod stats;
 mod stderr;

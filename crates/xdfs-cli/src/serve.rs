@@ -1,9 +1,11 @@
 //! `xdfs serve`: listeners and signals.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use xdfs::security::SettingsReport;
+use xdfs::ssh::bind_over_ssh;
 use xdfs::{Address, Code, Fault, Listen, ServerHandle};
 
 use crate::check_config;
@@ -19,7 +21,9 @@ use crate::server_config::{
     warnings,
 };
 use crate::service::{self, Hangup, Notice};
-use crate::ssh;
+#[cfg(unix)]
+use crate::sshftp_server;
+use crate::user_name::user_name;
 
 /// Lifetime of a ticket from `--ticket`.
 const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
@@ -39,14 +43,32 @@ pub(crate) fn run(flags: ServeFlags) -> u8 {
     }
 }
 
+/// Serves the client of an `ssh://` URL until standard input ends.
+fn over_ssh(socket: &Path, takes_clear: bool) -> Result<(), Fault> {
+    let (server, line) = bind_over_ssh(socket, &user_name(), takes_clear)?;
+    let handle = server.handle();
+    handle_signals(move || handle.shutdown())?;
+    print(line)?;
+    let handle = server.handle();
+    std::thread::Builder::new()
+        .name("xdfs-ssh".into())
+        .spawn(move || {
+            // An error is an end too.
+            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            handle.shutdown();
+        })
+        .map_err(|e| Fault::from_io("watch standard input", "", &e))?;
+    server.run()
+}
+
 fn serve(flags: ServeFlags) -> Result<(), Fault> {
     if let Some(socket) = &flags.over_ssh {
         let takes_clear = flags.protect == Some(ServeLevelFlag::Clear);
-        return ssh::serve(socket, takes_clear);
+        return over_ssh(socket, takes_clear);
     }
     #[cfg(unix)]
     if flags.gridftp_over_ssh {
-        return ssh::gridftp::serve();
+        return sshftp_server::serve();
     }
     // Before there is another thread.
     let hangup = Hangup::hold()?;

@@ -8,6 +8,7 @@
 //! - [`proxy::FaultProxy`] stands between a client and a server and breaks what passes through, as
 //!   [`proxy::DatagramProxy`] does over UDP.
 //! - [`strangers::Strangers`] are connections that say nothing.
+//! - `sshd::Sshd` (on Unix) is an sshd on loopback with keys of its own.
 //! - `terminal::Terminal` (on Linux) runs a program at a terminal and types.
 //! - [`skip`] tells that a test can't run on this machine.
 //! - [`tree::TempTree`] makes files whose content follows from a seed.
@@ -32,6 +33,8 @@ pub mod powercut;
 pub mod process;
 pub mod proxy;
 pub mod skip;
+#[cfg(unix)]
+pub mod sshd;
 pub mod strangers;
 #[cfg(target_os = "linux")]
 pub mod terminal;

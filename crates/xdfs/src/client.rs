@@ -54,15 +54,17 @@ struct Shared {
 impl Client {
     /// Starts to open a session with the server of `place`, whose path is not used. It does not
     /// wait for the answer, which saves a round trip: the first transfer or call fails if the
-    /// server can't be reached or refuses.
+    /// server can't be reached or refuses. Only a server that ssh has to start, and one of FTP, is
+    /// waited for.
     ///
     /// # Errors
-    /// The address can't be resolved, a setting is invalid, or the thread can't be started.
+    /// The address can't be resolved, a setting is invalid, the thread can't be started, or a
+    /// server that is waited for can't be reached or refuses.
     pub fn connect(place: &RemotePlace, options: ClientOptions) -> Result<Self, Fault> {
         let level = options.security.as_ref().map(|security| security.level);
         let path_bytes_max = options.limits.path_bytes_max;
         let shared = Arc::new(Shared {
-            sessions: Arc::new(ReconnectingSession::connect(place, options)?),
+            sessions: ReconnectingSession::connect(place, options)?,
             next_file: AtomicU32::new(1),
             path_bytes_max,
             is_clear: AtomicBool::new(level.is_some_and(|level| !level.encrypts())),
@@ -499,6 +501,13 @@ impl Client {
     #[must_use]
     pub fn place(&self) -> &RemotePlace {
         self.shared.sessions.place()
+    }
+
+    /// A path on the server, with one in the home of a user of ssh (which begins with `./`) made
+    /// absolute as far as the home is known.
+    #[must_use]
+    pub fn absolute(&self, path: &[u8]) -> Vec<u8> {
+        self.shared.sessions.absolute(path)
     }
 
     /// A fault about a path of the server that this side found: it names the server.

@@ -58,19 +58,13 @@ impl FtpGateway {
                 protection,
             } => (host, *port, protection),
             Address::SshFtp { host, port } => {
-                let carrier = options.carrier.as_ref().ok_or_else(|| {
-                    let operation = format!("open a session with {}", place.address);
-                    let cause = "ssh has to be started for it, and nobody said how";
-                    Fault::new(Code::InvalidArgument, operation, cause)
-                        .hint("a program that uses the library says so by ClientOptions::carrier")
-                })?;
                 let settings = Settings {
                     host: host.clone(),
                     port: port.unwrap_or(SSH_PORT),
                     user: place.user.clone(),
                     password: Some(NO_PASSWORD.to_owned()),
                     protection: Protection::None,
-                    carrier: Some(carrier.clone()),
+                    carrier: Some(options.ssh.carrier(place)?),
                     paths: path_origin(&place.address),
                     is_uncompared: options.ftp_uncompared,
                     channels: options.channels,

@@ -27,6 +27,7 @@
 //! - [`tune()`] measures which number of channels and which window suit the path to a server.
 //! - An [`Observer`] receives events. Every error is a [`Fault`]: side, operation, path, cause,
 //!   remedy, and whether a retry makes sense.
+//! - A server of an `ssh://` place is started when a session with it is opened ([`ssh`]).
 //! - [`record`] is the JSON form of events and results.
 //! - Programs can add their own stores ([`store`]) and drivers ([`drivers`]). Authentication and
 //!   access control are in [`security`].
@@ -101,6 +102,8 @@ mod session;
 mod session_end;
 mod sinks;
 mod skip;
+pub mod ssh;
+mod ssh_session;
 mod stack;
 mod stack_perf;
 pub mod store;
@@ -144,7 +147,7 @@ pub use tune::{
 };
 pub use tunnel::{Forward, Host, Tunnel, TunnelNews, TunnelPlan, TunnelPort, TunnelTarget};
 pub use xdfs_engine::{ChannelsReason, PathClass, PathDecision};
-pub use xdfs_gridftp::client::{Carrier, NodeAddresses, Stripes};
+pub use xdfs_gridftp::client::{NodeAddresses, Stripes};
 pub use xdfs_proto::{
     ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, Limits, Machine, Quoting,
     Retry, Side, quoted,

@@ -1,6 +1,6 @@
 //! The session of a client, and those that take its place when it breaks.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use xdfs_engine::PathDecisions;
 use xdfs_proto::{Code, Fault};
@@ -9,6 +9,8 @@ use crate::paths::Caller;
 use crate::remote::RemotePlace;
 use crate::security::Level;
 use crate::session::{ClientOptions, Session};
+use crate::ssh::server::{SshServer, Stop};
+use crate::ssh_session;
 
 /// The present session of a client. Transfers, calls, files and trees of the client share it.
 ///
@@ -20,6 +22,8 @@ pub(crate) struct ReconnectingSession {
     /// Those of all sessions.
     decisions: PathDecisions,
     current: Mutex<Current>,
+    /// The server, if it was started through ssh. Ends after the session with it.
+    server: Option<Arc<SshServer>>,
 }
 
 #[derive(Debug)]
@@ -34,14 +38,18 @@ struct Current {
 }
 
 impl ReconnectingSession {
-    /// Starts to open the first session.
+    /// Starts to open the first session. A server that ssh has to start is waited for.
     ///
     /// # Errors
-    /// As [`Session::connect`].
-    pub(crate) fn connect(place: &RemotePlace, options: ClientOptions) -> Result<Self, Fault> {
+    /// As [`Session::connect`], or the server can't be started.
+    pub(crate) fn connect(
+        place: &RemotePlace,
+        mut options: ClientOptions,
+    ) -> Result<Arc<Self>, Fault> {
+        let server = ssh_session::start_server(place, &mut options)?;
         let decisions = PathDecisions::default();
         let session = Session::connect(place, options.clone(), decisions.clone())?;
-        Ok(Self {
+        let sessions = Arc::new(Self {
             place: place.clone(),
             decisions,
             current: Mutex::new(Current {
@@ -51,7 +59,21 @@ impl ReconnectingSession {
                 session: Some(Arc::new(session)),
                 is_stopped: false,
             }),
-        })
+            server,
+        });
+        if let Some(server) = &sessions.server {
+            let watched: Weak<Self> = Arc::downgrade(&sessions);
+            server.watch_over(watched);
+        }
+        Ok(sessions)
+    }
+
+    /// The path with one in the home of a user of ssh made absolute.
+    pub(crate) fn absolute(&self, path: &[u8]) -> Vec<u8> {
+        match &self.server {
+            Some(server) => server.absolute(path),
+            None => path.to_vec(),
+        }
     }
 
     /// The server, as it was named.
@@ -133,6 +155,12 @@ impl ReconnectingSession {
         let session = current.session.take();
         drop(current);
         drop(session);
+    }
+}
+
+impl Stop for ReconnectingSession {
+    fn stop(&self) {
+        Self::stop(self);
     }
 }
 

@@ -35,8 +35,8 @@ pub enum Address {
         /// What protects its connections.
         protection: FtpProtection,
     },
-    /// A machine on which a server is started through ssh, for one command. Only programs that do
-    /// so can connect to it: by [`ClientOptions::via`](crate::ClientOptions::via).
+    /// A machine on which a server is started through ssh ([`ssh`](crate::ssh)), for as long as
+    /// there are sessions with it.
     Ssh {
         /// The host as ssh takes it: a name, an address, or an alias in its configuration.
         host: String,
@@ -44,8 +44,7 @@ pub enum Address {
         port: Option<u16>,
     },
     /// An FTP or GridFTP server that is started through ssh for each control connection
-    /// (`sshftp://`). Only programs that say how to run ssh can connect to it:
-    /// [`ClientOptions::carrier`](crate::ClientOptions::carrier).
+    /// (`sshftp://`).
     SshFtp {
         /// The host as ssh takes it: a name, an address, or an alias in its configuration.
         host: String,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use xdfs_engine::kernel::Readiness;
 use xdfs_engine::{Command, Commands, Dial, Identity, PathDecisions, Pipeline};
-use xdfs_gridftp::client::{Carrier, Stripes};
+use xdfs_gridftp::client::Stripes;
 use xdfs_proto::frame::Start;
 use xdfs_proto::{Fault, Limits};
 
@@ -17,6 +17,7 @@ use crate::paths::Caller;
 use crate::remote::{Address, RemotePlace};
 use crate::security::{ClientSecurity, SecureIdentity, check_level, of_xdfs};
 use crate::session_end::SessionEnd;
+use crate::ssh::options::SshOptions;
 use crate::stack::routes_to;
 
 /// Options of a client's session.
@@ -35,15 +36,16 @@ pub struct ClientOptions {
     /// Limits for the resources that a peer may use.
     pub limits: Limits,
     /// Trust in servers, and the credentials of this side. `None` opens unprotected channels, which
-    /// only servers without protection accept.
+    /// only servers without protection accept. For `ssh://` and `sshftp://` places only the level
+    /// counts, since ssh logs in and knows the hosts; those of `ssh://` are always protected.
     pub security: Option<ClientSecurity>,
     /// The drivers of channels; the server needs the same ones.
     pub drivers: Drivers,
     /// Connect to this address, while that of the place only names the server: for a server with
-    /// another address each time, such as one started through ssh. `None` for that of the place.
+    /// another address each time. `None` for that of the place.
     pub via: Option<Address>,
-    /// How ssh is run for `sshftp://` places, which have no other way to their servers.
-    pub carrier: Option<Carrier>,
+    /// How ssh is run for `ssh://` and `sshftp://` places.
+    pub ssh: SshOptions,
     /// Directory for what is remembered of large uploads to FTP servers, created if missing;
     /// `None` for nothing: then those that are interrupted begin anew. Files in it that were not
     /// used for 60 days are removed.

@@ -1,35 +1,25 @@
 //! `ssh://` URLs, with a real sshd of these tests on this machine.
 
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use xdfs_testkit::{nobody, skip, wait};
+use xdfs_testkit::{skip, sshd, wait};
 
 use crate::support::{Place, Run, Running, content, program, run_with_input};
 
 const SSHD: &str = "/usr/sbin/sshd";
-/// Where sshd as root wants an empty directory. The system's service makes it at its start.
-const PRIVILEGES: &str = "/run/sshd";
 /// Longest wait for what has to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An sshd with keys of its own, and the settings of an ssh for it.
+/// An sshd, and a place for what is copied through it.
 #[derive(Debug)]
 pub(crate) struct Sshd {
     place: Place,
     port: u16,
-    daemon: Child,
-}
-
-impl Drop for Sshd {
-    fn drop(&mut self) {
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
-    }
+    daemon: sshd::Sshd,
 }
 
 impl Sshd {
@@ -42,59 +32,11 @@ impl Sshd {
     /// Starts one with further settings.
     #[track_caller]
     pub(crate) fn start_with(settings: &str) -> Option<Self> {
-        let has = |program: &str| Path::new(program).exists();
-        if !has(SSHD) || !has("/usr/bin/ssh") || !has("/usr/bin/ssh-keygen") {
-            skip::test("it needs openssh-server and openssh-client");
-            return None;
-        }
-        if nobody::is_root() && !has(PRIVILEGES) {
-            std::fs::create_dir(PRIVILEGES).unwrap();
-        }
         let place = Place::new();
-        let dir = place.path().to_owned();
-        for key in ["host", "user", "other"] {
-            let made = Command::new("/usr/bin/ssh-keygen")
-                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
-                .arg(dir.join(key))
-                .status();
-            assert!(made.unwrap().success());
-        }
-        let port = free_port();
-        let text = format!(
-            "{settings}\nListenAddress 127.0.0.1\nPort {port}\nHostKey {dir}/host\n\
-             AuthorizedKeysFile {dir}/user.pub\nStrictModes no\nUsePAM no\nPidFile none\n\
-             PermitRootLogin yes\n",
-            dir = dir.display()
-        );
-        std::fs::write(dir.join("sshd_config"), text).unwrap();
-        let host_key = std::fs::read_to_string(dir.join("host.pub")).unwrap();
-        let other_key = std::fs::read_to_string(dir.join("other.pub")).unwrap();
-        std::fs::write(dir.join("known"), format!("tested {host_key}")).unwrap();
-        std::fs::write(dir.join("wrong"), format!("tested {other_key}")).unwrap();
-        let text = format!(
-            "HostKeyAlias tested\nIdentityFile {dir}/user\nIdentitiesOnly yes\nBatchMode yes\n\
-             StrictHostKeyChecking yes\nUserKnownHostsFile {dir}/known\n",
-            dir = dir.display()
-        );
-        std::fs::write(dir.join("ssh_config"), text).unwrap();
-        let mut daemon = Command::new(SSHD)
-            .arg("-D")
-            .arg("-f")
-            .arg(dir.join("sshd_config"))
-            .arg("-E")
-            .arg(dir.join("log"))
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        let log = dir.join("log");
-        wait_until("sshd listens", || {
-            let said = std::fs::read_to_string(&log).unwrap_or_default();
-            assert!(daemon.try_wait().unwrap().is_none(), "sshd ended: {said}");
-            said.contains("Server listening")
-        });
+        let daemon = sshd::Sshd::start(place.path(), settings).unwrap()?;
         Some(Self {
             place,
-            port,
+            port: daemon.port(),
             daemon,
         })
     }
@@ -106,16 +48,12 @@ impl Sshd {
 
     /// The settings of a client.
     pub(crate) fn client_config(&self) -> String {
-        let path = self.place.path().join("ssh_config");
-        path.display().to_string()
+        self.daemon.client_config().display().to_string()
     }
 
     /// The ssh command for it.
     pub(crate) fn ssh(&self) -> String {
-        format!(
-            "ssh -F '{}'",
-            self.place.path().join("ssh_config").display()
-        )
+        format!("ssh -F '{}'", self.client_config())
     }
 
     /// The program, with the ssh command and the program to start there in the environment.
@@ -145,12 +83,6 @@ impl Sshd {
     fn root_url(&self, name: &str) -> String {
         self.url(&self.place.remote(name))
     }
-}
-
-/// A port that nobody listens at. The system gives it to others last.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 /// The ids and command lines of all processes.
@@ -276,9 +208,8 @@ fn paths_are_those_of_a_login() {
         home.display()
     );
     assert_eq!(run.text(), expected);
-    let log = std::fs::read_to_string(sshd.place.path().join("log")).unwrap();
     // One for each command before, and one for the shell.
-    assert_eq!(log.matches("Accepted publickey").count(), 1 + 4 + 3 + 1);
+    assert_eq!(sshd.daemon.logins(), 1 + 4 + 3 + 1);
 }
 
 #[test]
@@ -483,7 +414,7 @@ fn what_is_wrong_is_told() {
         sshd.run(&["ls", bad]).fails(2, &["read the URL"]);
     }
     // A port that nobody listens at.
-    let port = free_port();
+    let port = sshd::free_port().unwrap();
     let file = sshd.place.make_here("f", b"1");
     let nobody_there = format!("ssh://127.0.0.1:{port}/x");
     sshd.run(&["cp", &file, &nobody_there])
@@ -559,6 +490,5 @@ fn a_file_goes_on_over_another_ssh() {
     running.wait().ok();
     let there = std::fs::read(sshd.place.remote("f")).unwrap();
     assert_eq!(there, content(7, 6_000_000));
-    let log = std::fs::read_to_string(sshd.place.path().join("log")).unwrap();
-    assert_eq!(log.matches("Accepted publickey").count(), 2);
+    assert_eq!(sshd.daemon.logins(), 2);
 }

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use xdfs_testkit::sshd::free_port;
 use xdfs_testkit::terminal::Terminal;
 use xdfs_testkit::{nobody, skip, wait};
 
-use crate::ssh::{Sshd, free_port, processes};
+use crate::ssh::{Sshd, processes};
 use crate::support::{
     Place, Run, Running, Server, assert_content, content, names, program, run_with_input,
 };
@@ -290,7 +291,7 @@ fn what_is_wrong_is_told() {
     let wrong = with("User=nobody-of-this-name");
     cat(&["--ssh", &wrong], &url).fails(3, &["could not connect", "ermission denied"]);
     cat(&["--ssh", "/no/such/ssh"], &url).fails(4, &["/no/such/ssh", "--ssh"]);
-    let nobody_there = format!("sshftp://127.0.0.1:{}/x", free_port());
+    let nobody_there = format!("sshftp://127.0.0.1:{}/x", free_port().unwrap());
     cat(&[], &nobody_there).fails(3, &["could not connect", "Connection refused"]);
     cat(&[], "sshftp://no-such-host.invalid/x").fails(3, &["could not connect"]);
     for empty in ["", "  "] {

@@ -33,6 +33,8 @@ pub use xdfs_proto::tunnel::{Host, Target as TunnelTarget};
 use crate::remote::{Address, RemotePlace};
 use crate::security::{Credential, FirstUse, Level, SecureIdentity};
 use crate::session::ClientOptions;
+use crate::ssh::server::SshServer;
+use crate::ssh_session;
 use crate::stack::{address_of, endpoint, resolve, routes_to};
 use remote::Remote;
 use work::{Manner, News, Work};
@@ -121,6 +123,8 @@ pub struct Tunnel {
     stop: Arc<AtomicBool>,
     notifier: Notifier,
     thread: Option<thread::JoinHandle<()>>,
+    /// The server, if it was started through ssh: it runs as long as this value.
+    _server: Option<Arc<SshServer>>,
 }
 
 impl Tunnel {
@@ -133,7 +137,7 @@ impl Tunnel {
     /// can't be listened on, at this side or at the server; a name of this side can't be looked up.
     pub fn open(
         place: &RemotePlace,
-        options: ClientOptions,
+        mut options: ClientOptions,
         plan: &TunnelPlan,
         observer: impl FnMut(TunnelNews) + Send + 'static,
     ) -> Result<Self, Fault> {
@@ -142,6 +146,7 @@ impl Tunnel {
             let cause = format!("a connection has 1 to {CHANNELS_MAX} channels");
             return Err(Fault::new(Code::InvalidArgument, "open the tunnel", cause));
         }
+        let server = ssh_session::start_server(place, &mut options)?;
         let timeout = options.limits.opening_timeout;
         let (dial, identity, dials_max) = dial(place, options)?;
         for forward in &plan.local {
@@ -202,6 +207,7 @@ impl Tunnel {
             stop,
             notifier,
             thread: Some(thread),
+            _server: server,
         })
     }
 

@@ -10,6 +10,8 @@ mod awaited;
 mod cold;
 mod examples;
 mod queue;
+#[cfg(unix)]
+mod ssh;
 #[path = "../support/mod.rs"]
 #[expect(dead_code, reason = "other tests need more of it")]
 mod support;

@@ -1,44 +1,39 @@
-//! `xdfs serve --over-ssh`: the server's side of a command with an `ssh://` URL.
+//! The server's side of sessions with an `ssh://` place: `xdfs serve --over-ssh`.
 
 use std::path::Path;
 use std::time::Duration;
 
-use xdfs::{Address, Fault, Server, ServerBuilder};
+use xdfs_proto::Fault;
 
 use super::handover::Handover;
-use crate::interrupt::handle_signals;
-use crate::report::print;
-use crate::user_name::user_name;
+use crate::remote::Address;
+use crate::server::{Server, ServerBuilder};
 
-/// How long running sessions may go on after the end of standard input. The command that started
+/// How long running sessions may go on after the end of standard input. The client that started
 /// this may still be stopping in an orderly way: Ctrl-C ends its ssh at once.
 const GRACE: Duration = Duration::from_secs(2);
-/// Lifetime of the ticket in which the command can open sessions: the longest there is.
+/// Lifetime of the ticket in which the client can open sessions: the longest there is.
 const TICKET_LIFE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Serves until standard input ends.
+/// A server for the client that has started this process through ssh, which reaches it at a port or
+/// by ssh at `socket`, and the line on standard output that tells this client so: nobody else may
+/// see it, since it has the ticket. The server should end with standard input. `user` is the name
+/// that clients are told; with `takes_clear` they may ask for unencrypted payload.
 ///
 /// # Errors
-/// It can't listen, or standard output is closed.
-pub(crate) fn serve(socket: &Path, takes_clear: bool) -> Result<(), Fault> {
-    let server = listen(socket, takes_clear)?;
-    let handle = server.handle();
-    handle_signals(move || handle.shutdown())?;
-    print(handover(&server)?.line()?)?;
-    let handle = server.handle();
-    std::thread::Builder::new()
-        .name("xdfs-ssh".into())
-        .spawn(move || {
-            // An error is an end too.
-            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
-            handle.shutdown();
-        })
-        .map_err(|e| Fault::from_io("watch standard input", "", &e))?;
-    server.run()
+/// It can't listen.
+pub fn bind_over_ssh(
+    socket: &Path,
+    user: &str,
+    takes_clear: bool,
+) -> Result<(Server, String), Fault> {
+    let server = listen(socket, user, takes_clear)?;
+    let line = handover(&server)?.line()?;
+    Ok((server, line))
 }
 
 /// Listens at both places, or at the one that works.
-fn listen(socket: &Path, takes_clear: bool) -> Result<Server, Fault> {
+fn listen(socket: &Path, user: &str, takes_clear: bool) -> Result<Server, Fault> {
     let direct = Address::Host {
         host: direct_host(std::env::var("SSH_CONNECTION").ok().as_deref()),
         port: 0,
@@ -53,7 +48,7 @@ fn listen(socket: &Path, takes_clear: bool) -> Result<Server, Fault> {
             grace: GRACE,
             ..ServerBuilder::default()
         };
-        builder.bind_personal(user_name(), takes_clear)
+        builder.bind_personal(user.to_owned(), takes_clear)
     };
     bind(&[&direct, &socket])
         .or_else(|_| bind(&[&socket]))

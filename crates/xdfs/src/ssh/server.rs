@@ -1,30 +1,11 @@
-//! Servers that a command starts through ssh, for `ssh://` URLs.
-//!
-//! ```text
-//!   xdfs cp f ssh://host/dir/                            host
-//!        |                                                |
-//!        |-- ssh host 'xdfs serve --over-ssh SOCKET' -----+--> a personal server
-//!        |<- one line: address, fingerprint, ticket ------+     |  port, SOCKET
-//!        |                                                |     |
-//!        +== channels: directly to the port, =============+=====+
-//!            or through ssh to SOCKET
-//! ```
-//!
-//! One ssh serves all sessions of a command with one machine. It keeps the terminal, to ask for
-//! passwords and about unknown hosts. Secrets travel within it only, and never on a command line.
-//! The server ends when the standard input of its ssh does, so also when this process is killed.
-
-mod command;
-mod direct;
-#[cfg(unix)]
-pub(crate) mod gridftp;
-mod handover;
-mod server;
-mod sshftp;
+//! A server that was started through ssh, as its client sees it.
 
 use std::collections::hash_map::RandomState;
+use std::ffi::OsString;
+use std::fmt;
 use std::hash::BuildHasher as _;
 use std::io::BufRead;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,20 +13,18 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use xdfs::program::Program;
-use xdfs::security::{ClientSecurity, Credential, NewHosts, TrustPolicy, check_level};
-use xdfs::{Address, Call, Client, ClientOptions, Code, Fault, RemotePlace};
+use xdfs_proto::{Code, Fault};
+use xdfs_sys::program::Program;
 
-use crate::console::{Console, printable};
-use crate::flags::{LevelFlag, OutputFlags, SecurityFlags, SshFlags};
-use crate::identity;
-use command::{Ssh, by_ssh, check_login, leave_out_settings, setting, ssh_words};
-use handover::Handover;
-pub(crate) use server::serve;
+use super::command::{Ssh, leave_out_settings};
+use super::direct;
+use super::handover::Handover;
+use crate::remote::{Address, RemotePlace};
+use crate::security::{ClientSecurity, Credential, Level, NewHosts, TrustPolicy};
 
 /// The operation in faults.
 const START: &str = "start the server through ssh";
-/// How long the end of ssh may take after that of the command.
+/// How long the end of ssh may take after that of its sessions.
 const END: Duration = Duration::from_secs(2);
 /// Time from the first byte that the shell there prints until the program begins: its start-up
 /// files may load modules from slow file systems.
@@ -55,10 +34,51 @@ const SOCKETS: &str = "/tmp";
 /// Longest path of a socket on common systems, in bytes.
 const SOCKET_BYTES_MAX: usize = 100;
 
-/// The servers that a command has started.
-#[derive(Debug, Default)]
-pub(crate) struct SshServers {
-    running: Mutex<Vec<Arc<SshServer>>>,
+/// What happens to a server, for the user. Its text is for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SshNews {
+    /// Channels go through ssh, which is slower than the port of the server.
+    Indirect {
+        /// Why that can't be reached.
+        reason: String,
+    },
+    /// ssh has ended before its sessions, and the server with it. They are stopped.
+    Ended {
+        /// The machine.
+        address: Address,
+    },
+}
+
+impl fmt::Display for SshNews {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Indirect { reason } => write!(f, "through ssh, since {reason}"),
+            Self::Ended { address } => write!(
+                f,
+                "the connection of ssh to {address} has ended, and the server there with it"
+            ),
+        }
+    }
+}
+
+/// Receives news.
+pub(super) type Observer = Arc<dyn Fn(&SshNews) + Send + Sync>;
+
+/// What makes two servers on a machine differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Launch {
+    /// The ssh command; empty for `ssh`.
+    pub(super) ssh: Vec<OsString>,
+    /// The program that is started there.
+    pub(super) program: String,
+    pub(super) level: Level,
+}
+
+/// Sessions that can't go on after the end of ssh.
+pub(crate) trait Stop: Send + Sync {
+    /// Ends them at once.
+    fn stop(&self);
 }
 
 /// A server that runs as long as this value.
@@ -66,9 +86,7 @@ pub(crate) struct SshServers {
 pub(crate) struct SshServer {
     address: Address,
     user: Option<String>,
-    level: LevelFlag,
-    /// How it was started.
-    flags: SshFlags,
+    launch: Launch,
     /// Where sessions with it connect to.
     via: Address,
     security: ClientSecurity,
@@ -82,111 +100,35 @@ pub(crate) struct SshServer {
 }
 
 /// The sessions that the end of ssh affects.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Watched {
     has_ended: AtomicBool,
     is_closing: AtomicBool,
-    clients: Mutex<Vec<Weak<Client>>>,
+    sessions: Mutex<Vec<Weak<dyn Stop>>>,
 }
 
-/// Whether a server has to be started for this place.
-pub(crate) fn is_started_for(place: &RemotePlace) -> bool {
-    matches!(place.address, Address::Ssh { .. })
-}
-
-impl SshServers {
-    /// Ends the servers, and waits for that.
-    pub(crate) fn close(&self) {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        // The sessions with them are over.
-        running.clear();
-    }
-
-    /// The options of a session with the server of `place`, and that server if it was started
-    /// through ssh.
-    ///
-    /// # Errors
-    /// It can't be started or reached, or a file that is named by a flag can't be used.
-    pub(crate) fn options(
-        &self,
-        place: &RemotePlace,
-        options: ClientOptions,
-        flags: &SecurityFlags,
-        quiet: bool,
-    ) -> Result<(ClientOptions, Option<Arc<SshServer>>), Fault> {
-        if is_started_for(place) {
-            let server = self.reach(place, flags, quiet)?;
-            return Ok((server.options(options), Some(server)));
-        }
-        if matches!(place.address, Address::SshFtp { .. }) {
-            return Ok((sshftp::options(place, options, flags)?, None));
-        }
-        let security = identity::security(flags, place)?;
-        let options = ClientOptions {
-            security,
-            ..options
-        };
-        Ok((options, None))
-    }
-
-    /// The server on the machine of `place`: the running one, or another one.
-    ///
-    /// # Errors
-    /// It can't be started or reached, or the flags are not for `ssh://` URLs.
-    pub(crate) fn reach(
-        &self,
-        place: &RemotePlace,
-        flags: &SecurityFlags,
-        quiet: bool,
-    ) -> Result<Arc<SshServer>, Fault> {
-        check(flags)?;
-        let level = flags.protect.unwrap_or_default();
-        check_level(level.into(), &place.address)?;
-        // One after the other: each may ask for a password.
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.retain(|server| !server.watched.has_ended.load(Ordering::SeqCst));
-        let found = running.iter().find(|server| {
-            server.address == place.address
-                && server.user == place.user
-                && server.level == level
-                && server.flags == flags.ssh
-        });
-        if let Some(server) = found {
-            return Ok(Arc::clone(server));
-        }
-        let server = Arc::new(SshServer::start(place, flags, level, quiet)?);
-        running.push(Arc::clone(&server));
-        Ok(server)
-    }
-}
-
-/// Refuses flags that would be ignored with the server of a place that ssh leads to.
-pub(crate) fn check_for(place: &RemotePlace, flags: &SecurityFlags) -> Result<(), Fault> {
-    match place.address {
-        Address::SshFtp { .. } => sshftp::check(flags),
-        _ => check(flags),
-    }
-}
-
-fn check(flags: &SecurityFlags) -> Result<(), Fault> {
-    match flags.insecure {
-        true => Err(by_ssh(START)),
-        false => check_login(flags, START),
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched")
+            .field("has_ended", &self.has_ended)
+            .field("is_closing", &self.is_closing)
+            .finish_non_exhaustive()
     }
 }
 
 impl SshServer {
-    fn start(
+    /// Starts one, which `probe` has to reach if it can't be reached directly.
+    pub(super) fn start(
         place: &RemotePlace,
-        flags: &SecurityFlags,
-        level: LevelFlag,
-        quiet: bool,
+        launch: &Launch,
+        observer: Observer,
+        probe: &dyn Fn(&Self) -> Result<(), Fault>,
     ) -> Result<Self, Fault> {
         let Address::Ssh { host, port } = &place.address else {
             return Err(Fault::new(Code::Internal, START, "it isn't an ssh:// URL"));
         };
         let ssh = Ssh {
-            words: ssh_words(flags)?,
+            words: launch.ssh.clone(),
             user: place.user.clone(),
             host: host.clone(),
             port: *port,
@@ -209,11 +151,10 @@ impl SshServer {
                 .arg(format!("{}:{remote}", local.display()));
         }
         ssh.name_host(&mut command);
-        command.arg(remote_command(flags, level, &remote));
+        command.arg(remote_command(launch, &remote));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut program = Program::start(&mut command).map_err(|e| {
-            let program = ssh.words.first().cloned().unwrap_or_default();
-            Fault::from_io(START, program.as_encoded_bytes(), &e)
+            Fault::from_io(START, ssh.program().as_encoded_bytes(), &e)
                 .hint("install OpenSSH, or name another program with --ssh")
                 .ending_session()
         })?;
@@ -234,29 +175,27 @@ impl SshServer {
                 if let Some(local) = &local {
                     remove(local);
                 }
-                let fault = refused.err().unwrap_or_else(|| ended(&ssh, flags, status));
+                let fault = refused
+                    .err()
+                    .unwrap_or_else(|| ended(host, &launch.program, status));
                 return Err(fault.path(place.address.to_string()).ending_session());
             }
         };
         let watched = Arc::new(Watched::default());
-        watch(stdout, place, &watched, quiet)?;
+        watch(stdout, &place.address, &watched, Arc::clone(&observer))?;
         let mut server = Self {
             address: place.address.clone(),
             user: place.user.clone(),
-            level,
-            flags: flags.ssh.clone(),
+            launch: launch.clone(),
             via: place.address.clone(),
-            security: security(&handover, level)?,
+            security: security(&handover, launch.level)?,
             home: handover.home,
             program,
             stdin: Some(stdin),
             watched,
             local: local.clone(),
         };
-        let mut ask = ssh.command();
-        ask.arg("-G");
-        ssh.name_host(&mut ask);
-        let direct = direct::find(&handover.addresses, host, ask);
+        let direct = direct::find(&handover.addresses, host, ssh.ask_settings());
         if let Some(address) = direct {
             server.via = address;
             server.remove_local();
@@ -267,7 +206,7 @@ impl SshServer {
         if let Some(local) = local {
             server.via = Address::Unix(local);
         }
-        if let Err(fault) = server.open_once(place) {
+        if let Err(fault) = probe(&server) {
             tracing::info!(%fault, "nothing goes through ssh");
             let cause = format!("{reason}, and ssh forwards nothing to the server");
             return Err(Fault::new(Code::ConnectionRefused, START, cause)
@@ -278,44 +217,36 @@ impl SshServer {
                 )
                 .ending_session());
         }
-        console(quiet).info(&format!("through ssh, since {reason}"));
+        observer(&SshNews::Indirect { reason });
         Ok(server)
     }
 
-    /// Removes the local socket, which ssh leaves there.
-    fn remove_local(&mut self) {
-        if let Some(local) = self.local.take() {
-            remove(&local);
-        }
+    /// Whether it was started for the machine and the user of `place`, in this way.
+    pub(super) fn is_of(&self, place: &RemotePlace, launch: &Launch) -> bool {
+        self.address == place.address && self.user == place.user && self.launch == *launch
     }
 
-    /// Opens a session and ends it: whether sshd forwards anything shows in nothing less.
-    fn open_once(&self, place: &RemotePlace) -> Result<(), Fault> {
-        let options = ClientOptions {
-            channels: Some(1),
-            ..ClientOptions::default()
-        };
-        let client = Client::connect(place, self.options(options))?;
-        let path = b"/".to_vec();
-        let follow = true;
-        client.call(Call::Stat { path, follow }).map(drop)
+    /// Whether ssh has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.watched.has_ended.load(Ordering::SeqCst)
     }
 
-    /// The options of a session with it.
-    pub(crate) fn options(&self, options: ClientOptions) -> ClientOptions {
-        ClientOptions {
-            security: Some(self.security.clone()),
-            via: Some(self.via.clone()),
-            ..options
-        }
+    /// Where sessions with it connect to.
+    pub(crate) fn via(&self) -> &Address {
+        &self.via
     }
 
-    /// Stops `client` some time after ssh has ended.
-    pub(crate) fn watch_over(&self, client: &Arc<Client>) {
-        let clients = &self.watched.clients;
-        let mut clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
-        clients.retain(|client| client.strong_count() > 0);
-        clients.push(Arc::downgrade(client));
+    /// Trust in it and in no other, and its ticket.
+    pub(crate) fn security(&self) -> &ClientSecurity {
+        &self.security
+    }
+
+    /// Stops `sessions` some time after ssh has ended.
+    pub(crate) fn watch_over(&self, sessions: Weak<dyn Stop>) {
+        let all = &self.watched.sessions;
+        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|sessions| sessions.strong_count() > 0);
+        all.push(sessions);
     }
 
     /// The path with relative ones made absolute.
@@ -323,6 +254,13 @@ impl SshServer {
         match (&self.home, path.strip_prefix(b"./")) {
             (Some(home), Some(rest)) => [home.as_bytes(), b"/", rest].concat(),
             _ => path.to_vec(),
+        }
+    }
+
+    /// Removes the local socket, which ssh leaves there.
+    fn remove_local(&mut self) {
+        if let Some(local) = self.local.take() {
+            remove(&local);
         }
     }
 }
@@ -337,16 +275,11 @@ impl Drop for SshServer {
     }
 }
 
-fn remote_program(flags: &SecurityFlags) -> String {
-    let program = flags.ssh.remote_program.as_deref();
-    setting(program, "XDFS_REMOTE_PROGRAM").unwrap_or_else(|| "xdfs".into())
-}
-
 /// The command for the shell there.
-fn remote_command(flags: &SecurityFlags, level: LevelFlag, socket: &str) -> String {
-    let program = remote_program(flags);
-    let protect = match level {
-        LevelFlag::Clear => " --protect clear",
+fn remote_command(launch: &Launch, socket: &str) -> String {
+    let program = &launch.program;
+    let protect = match launch.level {
+        Level::Clear => " --protect clear",
         // The others aren't for such servers.
         _ => "",
     };
@@ -369,9 +302,7 @@ fn remove(local: &Path) {
 }
 
 /// The fault of an ssh that ended before the server was there.
-fn ended(ssh: &Ssh, flags: &SecurityFlags, status: ExitStatus) -> Fault {
-    let host = &ssh.host;
-    let program = remote_program(flags);
+fn ended(host: &str, program: &str, status: ExitStatus) -> Fault {
     let (code, cause, hint) = match status.code() {
         Some(255) => (
             Code::ConnectionRefused,
@@ -405,25 +336,15 @@ fn ended(ssh: &Ssh, flags: &SecurityFlags, status: ExitStatus) -> Fault {
 
 /// Why nothing goes directly.
 fn unreachable(addresses: &[String], host: &str) -> String {
-    let port = addresses
-        .iter()
-        .find_map(|address| address.rsplit_once(':'))
-        .map(|(_, port)| port);
-    match port {
-        Some(port) => format!("port {} of {host} can't be reached", printable(port)),
+    let mut addresses = addresses.iter();
+    match addresses.find_map(|address| address.parse::<SocketAddr>().ok()) {
+        Some(address) => format!("port {} of {host} can't be reached", address.port()),
         None => format!("no port could be opened on {host}"),
     }
 }
 
-fn console(quiet: bool) -> Console {
-    Console::new(OutputFlags {
-        quiet,
-        ..OutputFlags::default()
-    })
-}
-
 /// Trust in the server that was handed over and in no other.
-fn security(handover: &Handover, level: LevelFlag) -> Result<ClientSecurity, Fault> {
+fn security(handover: &Handover, level: Level) -> Result<ClientSecurity, Fault> {
     let pin = handover.pin.parse().map_err(|_| {
         let cause = "the handover has no valid fingerprint";
         Fault::new(Code::ProtocolViolation, START, cause)
@@ -437,34 +358,32 @@ fn security(handover: &Handover, level: LevelFlag) -> Result<ClientSecurity, Fau
             new_hosts: NewHosts::Refuse,
         },
         credentials: vec![Credential::Ticket(handover.ticket.clone())],
-        level: level.into(),
+        level,
     })
 }
 
-/// Waits for the end of ssh. If the command continues after that, its sessions can't: they are
-/// stopped, rather than to try for long to reach a server that has ended.
+/// Waits for the end of ssh. Sessions that are open after that can't go on: they are stopped,
+/// rather than to try for long to reach a server that has ended.
 fn watch(
     mut stdout: impl BufRead + Send + 'static,
-    place: &RemotePlace,
+    address: &Address,
     watched: &Arc<Watched>,
-    quiet: bool,
+    observer: Observer,
 ) -> Result<(), Fault> {
     let watched = Arc::clone(watched);
-    let host = printable(&place.address.to_string());
+    let address = address.clone();
     let watching = move || {
         // An error is an end too.
         let _ = std::io::copy(&mut stdout, &mut std::io::sink());
         watched.has_ended.store(true, Ordering::SeqCst);
-        // Ctrl-C ends ssh at once, and the command in an orderly way.
+        // Ctrl-C ends ssh at once, and the program in an orderly way.
         thread::sleep(END);
         if !watched.is_closing.load(Ordering::SeqCst) {
-            console(quiet).info(&format!(
-                "the connection of ssh to {host} has ended, and the server there with it"
-            ));
-            let clients = watched.clients.lock();
-            for client in clients.unwrap_or_else(PoisonError::into_inner).iter() {
-                if let Some(client) = client.upgrade() {
-                    client.stop();
+            observer(&SshNews::Ended { address });
+            let sessions = watched.sessions.lock();
+            for sessions in sessions.unwrap_or_else(PoisonError::into_inner).iter() {
+                if let Some(sessions) = sessions.upgrade() {
+                    sessions.stop();
                 }
             }
         }

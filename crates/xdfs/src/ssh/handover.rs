@@ -1,5 +1,5 @@
-//! What a server that was started through ssh tells the command that started it: one line on its
-//! standard output.
+//! The line by which a server that was started through ssh hands over its address and ticket, on
+//! its standard output.
 //!
 //! ```text
 //! xdfs-over-ssh 1 {"addresses":["192.0.2.7:40123"],"socket":true,"pin":"SHA256:...",...}
@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use xdfs::{Code, Fault};
+use xdfs_proto::{Code, Fault};
 
 /// The operation in faults.
 const OPERATION: &str = "start the server through ssh";

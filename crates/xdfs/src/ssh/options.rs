@@ -1,0 +1,56 @@
+//! How ssh is run for `ssh://` and `sshftp://` places.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use xdfs_gridftp::client::Carrier;
+use xdfs_proto::Fault;
+
+use super::server::{Launch, SshServer};
+use super::servers::SshServers;
+use super::sshftp;
+use crate::remote::RemotePlace;
+use crate::security::Level;
+
+/// How ssh is run for `ssh://` and `sshftp://` places.
+#[derive(Clone, Debug, Default)]
+pub struct SshOptions {
+    /// The program and arguments of its own, such as `ssh -i KEY`; empty for `ssh`. It has to take
+    /// the options of OpenSSH. The user, the port and the host of a place are added.
+    pub command: Vec<OsString>,
+    /// The program to start there, as the shell of the user there reads it; `None` for `xdfs`. For
+    /// `sshftp://` places it serves GridFTP, and `None` stands for `~/.globus/sshftp`, or else
+    /// `/etc/grid-security/sshftp`.
+    pub remote_program: Option<String>,
+    /// The servers of `ssh://` places, which sessions with clones of these options share.
+    pub servers: SshServers,
+}
+
+impl SshOptions {
+    /// The server on the machine of `place`: the running one, or another one that `probe` can
+    /// reach.
+    ///
+    /// # Errors
+    /// It can't be started or reached.
+    pub(crate) fn reach(
+        &self,
+        place: &RemotePlace,
+        level: Level,
+        probe: &dyn Fn(&SshServer) -> Result<(), Fault>,
+    ) -> Result<Arc<SshServer>, Fault> {
+        let launch = Launch {
+            ssh: self.command.clone(),
+            program: self.remote_program.clone().unwrap_or_else(|| "xdfs".into()),
+            level,
+        };
+        self.servers.reach(place, &launch, probe)
+    }
+
+    /// How the control connections with the server of an `sshftp://` place are opened.
+    ///
+    /// # Errors
+    /// The settings of ssh take too long.
+    pub(crate) fn carrier(&self, place: &RemotePlace) -> Result<Carrier, Fault> {
+        sshftp::carrier(place, &self.command, self.remote_program.as_deref())
+    }
+}
