@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use xdfs::security::{ExportConfig, SettingsReport, minute};
+use xdfs::settings::ConfigText;
 use xdfs::{Code, Fault, ServerBuilder};
 
-use crate::config_text::ConfigText;
 use crate::console::{Console, printable};
 use crate::exit_codes::SUCCESS;
 use crate::flags::{OutputFlags, ServeFlags};

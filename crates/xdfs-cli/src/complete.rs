@@ -7,7 +7,7 @@
 //! Otherwise there is no answer, and the shell completes the word itself.
 //!
 //! The user has not started a command yet. So this asks and writes nothing, trusts no new server
-//! ([`identity::unattended_security`]), starts nothing through ssh, ends in less than two seconds,
+//! ([`Attendance::Unattended`]), starts nothing through ssh, ends in less than two seconds,
 //! and reports no failure: then there are no candidates. Only an ssh-agent (`--agent`) may ask, for
 //! keys whose every use its user wants to confirm.
 
@@ -16,16 +16,15 @@ use std::path::Path;
 
 use clap::{Args as _, Command, CommandFactory as _, FromArgMatches as _, value_parser};
 use xdfs::security::KnownHosts;
+use xdfs::settings::{Attendance, ClientConfig, UserFolder};
+use xdfs::words::{Word, split_foreign};
 use xdfs::{Client, ClientOptions, DEFAULT_PORT, FileKind, RemotePlace};
 
 use crate::candidates::{Listed, Name, kind_on_server, within};
-use crate::client_config::ClientConfig;
 use crate::exit_codes::SUCCESS;
 use crate::flags::{self, Cli, SecurityFlags};
-use crate::identity;
 use crate::place::{Place, local_name};
 use crate::report::print;
-use crate::shell::words::{Word, split_foreign};
 
 /// The name of the command.
 pub(crate) const COMMAND: &str = "complete-paths";
@@ -79,7 +78,7 @@ fn host_start(word: &str) -> Option<&str> {
 
 /// What follows `start` in the URLs of known hosts.
 fn hosts(start: &str) -> Option<Vec<String>> {
-    let known = KnownHosts::load(&identity::known_hosts(&identity::folder().ok()?)).ok()?;
+    let known = KnownHosts::load(&UserFolder::find().ok()?.known_hosts()).ok()?;
     let mut rests: Vec<String> = known
         .list()
         .filter_map(|known| host_rest(&known.host, start))
@@ -104,15 +103,14 @@ fn host_rest(known: &str, start: &str) -> Option<String> {
 /// What follows the word in the URLs of names on its server.
 fn names(config: &ClientConfig, word: &str, words: &[Word]) -> Option<Vec<String>> {
     let typed = TypedPath::parse(config, word)?;
-    let flags = config
-        .security(&typed.directory, &security_flags(words)?)
-        .ok()?;
-    let security = identity::unattended_security(&flags, &typed.directory).ok()?;
+    let login = security_flags(words)?.login();
+    let login = config.login(&typed.directory, &login).ok()?;
     let options = ClientOptions {
         channels: Some(1),
-        security,
         ..ClientOptions::default()
     };
+    let attendance = Attendance::Unattended;
+    let options = login.options(&typed.directory, options, attendance).ok()?;
     let client = Client::connect(&typed.directory, options).ok()?;
     let listed = Listed::on_server(&client, &typed.directory.path);
     if !listed.is_whole {
@@ -235,6 +233,8 @@ fn lenient(command: Command) -> Command {
 
 #[cfg(test)]
 mod tests {
+    use xdfs::settings::ConfigText;
+
     use super::*;
 
     fn name(bytes: impl AsRef<[u8]>, kind: FileKind) -> Name {
@@ -324,7 +324,8 @@ mod tests {
     /// Escapes mean nothing behind the name of a server, so a name that needs one isn't offered.
     #[test]
     fn words_may_begin_with_the_name_of_a_server() {
-        let config: ClientConfig = toml::from_str("[remote.lab]\nurl = 'xdfs://h/named'").unwrap();
+        let config = ConfigText::new(b"", "[remote.lab]\nurl = 'xdfs://h/named'".into(), "");
+        let config: ClientConfig = config.parse().unwrap();
         let typed = TypedPath::parse(&config, "lab:ru").unwrap();
         assert_eq!(typed.directory.path, b"/named/");
         assert_eq!(typed.rest(&file("runs")).as_deref(), Some("ns"));
@@ -381,12 +382,13 @@ mod tests {
             "xdfs --log-file x whoami xdfs://h/",
         ] {
             let found = flags(line);
-            let usual = found.is_some_and(|flags| !flags.names_credentials() && !flags.insecure);
+            let usual =
+                found.is_some_and(|flags| !flags.login().names_credentials() && !flags.insecure);
             assert!(usual, "{line}");
         }
         let found = flags("xdfs cp --key 'a b' --known-only a xdfs://h/").unwrap();
         assert_eq!(found.key.as_deref(), Some(Path::new("a b")));
-        assert!(found.known_only && found.names_credentials());
+        assert!(found.known_only && found.login().names_credentials());
         assert!(flags("xdfs ls --insecure xdfs://h/").unwrap().insecure);
         // Without what these flags say, a session could be less than the user wants.
         for line in [

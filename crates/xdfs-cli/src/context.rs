@@ -8,17 +8,16 @@ use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use xdfs::security::FirstUse;
-use xdfs::ssh::SshServers;
+use xdfs::settings::{Attendance, ClientConfig, Login};
+use xdfs::ssh::{SshOptions, SshServers};
 use xdfs::{Client, ClientOptions, Code, Fault, RemotePlace};
 
 use crate::agent::{self, Start};
 use crate::client::SharedClient;
-use crate::client_config::ClientConfig;
 use crate::console::Console;
 use crate::flags::{OutputFlags, SecurityFlags, SessionFlags};
-use crate::identity;
 use crate::interrupt::{Interrupt, handle_signals};
-use crate::ssh;
+use crate::secret;
 
 /// Time that an interrupted command has to react before its sessions are ended.
 const GRACE: Duration = Duration::from_millis(300);
@@ -40,7 +39,7 @@ impl Context {
         Self {
             shell: None,
             own_sessions: false,
-            ssh: ssh::servers(quiet),
+            ssh: ssh_servers(quiet),
             config: Arc::new(LazyLock::new(ClientConfig::read)),
         }
     }
@@ -78,8 +77,8 @@ impl Context {
         let client = match shell {
             Some(shell) if !self.own_sessions => return shell.session(),
             Some(shell) => {
-                let security = security.clone().for_place(place)?;
-                Arc::new(shell.other_session(options, &security)?)
+                let login = security.login().for_place(place)?;
+                Arc::new(shell.other_session(options, &login)?)
             }
             None => self.open(place, options, security)?.0,
         };
@@ -106,8 +105,8 @@ impl Context {
             Some(true) => Start::Yes,
             None => Start::No,
         };
-        let security = config.security(place, security)?;
-        let shared = agent::shared_session(place, &security, start)?;
+        let login = config.login(place, &security.login())?;
+        let shared = agent::shared_session(place, &login, start)?;
         Ok(shared.map(|(client, lease)| SharedClient::shared(client, lease)))
     }
 
@@ -129,8 +128,11 @@ impl Context {
         match shell {
             Some(_) if !self.own_sessions => Ok(()),
             _ if place.address.is_of_ssh() => Ok(()),
-            Some(_) => identity::ask_ahead(security, place),
-            None => identity::ask_ahead(&self.config()?.security(place, security)?, place),
+            Some(_) => security.login().ask_ahead(place, &secret::ask),
+            None => {
+                let login = self.config()?.login(place, &security.login())?;
+                login.ask_ahead(place, &secret::ask)
+            }
         }
     }
 
@@ -144,8 +146,8 @@ impl Context {
         security: &SecurityFlags,
     ) -> Result<bool, Fault> {
         let is_of_shell = self.shell.as_ref().is_some_and(|shell| shell.serves(place));
-        let security = self.config()?.security(place, security)?;
-        Ok(!is_of_shell && identity::may_ask_password(&security, place))
+        let login = self.config()?.login(place, &security.login())?;
+        Ok(!is_of_shell && secret::may_ask_password(&login, place))
     }
 
     /// Opens a session, and returns its options too. If the server refuses this user's keys and
@@ -157,13 +159,13 @@ impl Context {
         security: &SecurityFlags,
     ) -> Result<(Arc<Client>, ClientOptions), Fault> {
         let config = self.config()?;
-        let security = config.security(place, security)?;
+        let login = config.login(place, &security.login())?;
         let mut options = config.session(place).options(options);
         config.load_drivers(&mut options.drivers)?;
         loop {
-            let options = self.secured(place, options.clone(), &security)?;
+            let options = self.secured(place, options.clone(), &login)?;
             let client = Arc::new(Client::connect(place, options.clone())?);
-            if !identity::asks_password(&security, place, &client)? {
+            if !secret::asks_password(&login, place, &client)? {
                 return Ok((client, options));
             }
         }
@@ -183,28 +185,27 @@ impl Context {
     ) -> Result<ClientOptions, Fault> {
         let config = self.config()?;
         let options = config.session(place).options(options);
-        let own = config.security(place, security)?;
-        if identity::may_ask_password(&own, place) {
+        let login = config.login(place, &security.login())?;
+        if secret::may_ask_password(&login, place) {
             // What is typed is kept in the flags. Its session is not needed.
             drop(self.open(place, options.clone(), security)?);
         }
-        self.secured(place, options, &own)
+        self.secured(place, options, &login)
     }
 
-    /// The options with the security of a session with the server of `place`.
+    /// The options with trust and credentials for the server of `place`.
     fn secured(
         &self,
         place: &RemotePlace,
-        mut options: ClientOptions,
-        flags: &SecurityFlags,
+        options: ClientOptions,
+        login: &Login,
     ) -> Result<ClientOptions, Fault> {
-        if place.address.is_of_ssh() {
-            options.ssh = ssh::options(place, flags, &self.ssh)?;
-            options.security = ssh::security(flags);
-        } else {
-            options.security = identity::security(flags, place)?;
-        }
-        Ok(options)
+        let ssh = SshOptions {
+            servers: self.ssh.clone(),
+            ..options.ssh
+        };
+        let options = ClientOptions { ssh, ..options };
+        login.options(place, options, Attendance::Attended(&secret::ask))
     }
 
     /// The interrupt of the command.
@@ -217,6 +218,18 @@ impl Context {
             None => Interrupt::install(|| ()),
         }
     }
+}
+
+/// The servers that a command starts through ssh. What happens to them is printed unless it is
+/// `quiet`.
+fn ssh_servers(quiet: bool) -> SshServers {
+    SshServers::new(move |news| {
+        let flags = OutputFlags {
+            quiet,
+            ..OutputFlags::default()
+        };
+        Console::new(flags).info(&news.to_string());
+    })
 }
 
 /// The session of a shell, and its current command.
@@ -300,18 +313,14 @@ impl ShellSession {
     }
 
     /// Another session with the server; the shell's settings are the defaults.
-    fn other_session(
-        &self,
-        options: ClientOptions,
-        security: &SecurityFlags,
-    ) -> Result<Client, Fault> {
+    fn other_session(&self, options: ClientOptions, login: &Login) -> Result<Client, Fault> {
         let own = &self.options;
         // The shell's invitation is in its place.
         let place = &self.place;
         if place.address.is_of_ssh() {
-            ssh::check_for(place, security)?;
+            login.check_for_ssh(place)?;
         }
-        let security = identity::security_of_command(own.security.as_ref(), security, place)?;
+        let security = login.security_beside(own.security.as_ref(), place, &secret::ask)?;
         let options = ClientOptions {
             channels: options.channels.or(own.channels),
             block_size: options.block_size.or(own.block_size),

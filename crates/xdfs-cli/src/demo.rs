@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use xdfs::security::{
     ClientSecurity, Credential, Fingerprint, Level, NewHosts, ServerSecurity, TrustPolicy,
 };
+use xdfs::settings::user_name;
 use xdfs::{
     Address, Client, ClientOptions, Code, Fault, RemotePlace, ServerBuilder, ServerHandle,
     TransferOptions, TransferResult, TransferRoute,
@@ -25,7 +26,6 @@ use crate::interrupt::Interrupt;
 use crate::progress;
 use crate::report::{Label, Reporter, Run, print};
 use crate::session::{follow, local_file};
-use crate::user_name::user_name;
 
 /// Name of the large file.
 const LARGE: &str = "large.bin";

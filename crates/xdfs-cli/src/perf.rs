@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 use std::time::Duration;
 
+use xdfs::settings::ClientConfig;
 use xdfs::{Code, DigestKind, Fault, LocalPlace, RemotePlace, TransferOptions, TransferRoute};
 
-use crate::client_config::ClientConfig;
 use crate::context::Context;
 use crate::flags::PerfFlags;
 use crate::interrupt::Interrupt;

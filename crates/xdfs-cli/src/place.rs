@@ -6,9 +6,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use xdfs::settings::ClientConfig;
 use xdfs::{Code, Fault, RemotePlace};
-
-use crate::client_config::ClientConfig;
 
 /// One end of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,6 +147,8 @@ pub(crate) fn lies_in(place: &RemotePlace, directory: &RemotePlace) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use xdfs::settings::ConfigText;
+
     use super::*;
 
     fn parse(word: &str) -> Result<Place, Fault> {
@@ -210,6 +211,16 @@ mod tests {
         assert_eq!(parse(word).unwrap(), Place::Local(word.into()));
         let word = OsStr::from_bytes(b"xdfs://h/\xff");
         assert!(parse(word).unwrap_err().hint.contains("%FF"));
+    }
+
+    #[test]
+    fn words_name_their_places() {
+        let config = ConfigText::new(b"", "[remote.lab]\nurl = \"ssh://h/d\"".into(), "");
+        let config: ClientConfig = config.parse().unwrap();
+        for word in ["lab:/x y", "lab:/~/x", "lab:/", "lab:/%41?pin=x"] {
+            let place = config.place(OsStr::new(word)).unwrap();
+            assert_eq!(word_of(&place), Some(word.into()));
+        }
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use xdfs::gsi::{
-    Credential, Description, Form, ProxyOptions, read_proxy, remove_proxy, write_proxy,
+    Credential, Description, Form, ProxyOptions, proxy_path, read_proxy, remove_proxy, user_file,
+    write_proxy,
 };
 use xdfs::{Code, Fault};
 
@@ -30,47 +31,19 @@ pub(crate) fn run(command: &ProxyCommand) -> u8 {
     }
 }
 
-/// The files of this user's certificate and its key, as the tools of Globus find them: a proxy, or
-/// else the user's own.
-pub(crate) fn found() -> (PathBuf, PathBuf) {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    if let Some(proxy) = set("X509_USER_PROXY").map(PathBuf::from) {
-        return (proxy.clone(), proxy);
-    }
-    if let (Some(certificate), Some(key)) = (set("X509_USER_CERT"), set("X509_USER_KEY")) {
-        return (certificate.into(), key.into());
-    }
-    let proxy = usual_path();
-    let (certificate, key) = (own("usercert.pem"), own("userkey.pem"));
-    match !proxy.exists() && certificate.exists() && key.exists() {
-        true => (certificate, key),
-        false => (proxy.clone(), proxy),
-    }
-}
-
-/// Where the proxy of this user is unless something else is said.
-fn usual_path() -> PathBuf {
-    // The tools of Globus don't ask TMPDIR.
-    #[cfg(unix)]
-    let (user, folder) = (rustix::process::getuid().as_raw(), PathBuf::from("/tmp"));
-    #[cfg(not(unix))]
-    let (user, folder) = (crate::user_name::user_name(), std::env::temp_dir());
-    folder.join(format!("x509up_u{user}"))
-}
-
-/// A file of this user.
-fn own(name: &str) -> PathBuf {
-    let home = std::env::var_os("HOME").unwrap_or_default();
-    PathBuf::from(home).join(".globus").join(name)
-}
-
 fn path_of(file: &ProxyFile) -> PathBuf {
-    file.file.clone().unwrap_or_else(usual_path)
+    file.file.clone().unwrap_or_else(proxy_path)
 }
 
 fn init(flags: &ProxyInitFlags) -> Result<(), Fault> {
-    let certificate = flags.cert.clone().unwrap_or_else(|| own("usercert.pem"));
-    let key = flags.key.clone().unwrap_or_else(|| own("userkey.pem"));
+    let certificate = flags
+        .cert
+        .clone()
+        .unwrap_or_else(|| user_file("usercert.pem"));
+    let key = flags
+        .key
+        .clone()
+        .unwrap_or_else(|| user_file("userkey.pem"));
     let ask = || {
         let line = read_hidden_line(&format!("Password of {}: ", key.display()));
         let line = line.map_err(|error| Fault::from_io("read the password", "", &error))?;

@@ -1,6 +1,7 @@
 //! `xdfs remotes`: the servers that have a name in the client's configuration.
 
-use crate::client_config::ClientConfig;
+use xdfs::settings::ClientConfig;
+
 use crate::console::{Console, printable};
 use crate::context::Context;
 use crate::exit_codes::SUCCESS;

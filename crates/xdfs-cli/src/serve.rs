@@ -5,11 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use xdfs::security::SettingsReport;
+use xdfs::settings::{ConfigText, user_name};
 use xdfs::ssh::bind_over_ssh;
 use xdfs::{Address, Code, Fault, Listen, ServerHandle};
 
 use crate::check_config;
-use crate::config_text::ConfigText;
 use crate::console::{Console, printable};
 use crate::exit_codes::SUCCESS;
 use crate::flags::{OutputFlags, ServeFlags, ServeLevelFlag};
@@ -23,7 +23,6 @@ use crate::server_config::{
 use crate::service::{self, Hangup, Notice};
 #[cfg(unix)]
 use crate::sshftp_server;
-use crate::user_name::user_name;
 
 /// Lifetime of a ticket from `--ticket`.
 const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);

@@ -12,19 +12,17 @@ use xdfs::security::{
     ExportConfig, ExportsConfig, Fingerprint, GsiFiles, GuardLimits, IssuerConfig, Rights,
     ServerSecurity, TokenConfig, TunnelsConfig,
 };
+use xdfs::settings::size::{parse_memory, parse_rate};
+use xdfs::settings::{ConfigText, UserFolder, user_name};
 use xdfs::{
     Address, Code, DataNodeSettings, Fault, GridftpAddress, GridftpNode, GridftpSettings, Listen,
     ServerBuilder,
 };
 
-use crate::config_text::ConfigText;
 use crate::console::printable;
 use crate::flags::{ServeFlags, ServeLevelFlag};
-use crate::identity;
 use crate::paths::criteria::parse_age;
-use crate::size::{parse_memory, parse_rate};
 use crate::state;
-use crate::user_name::user_name;
 
 /// The hint of faults of the file.
 const HINT: &str = "`xdfs serve --help` lists the settings";
@@ -385,7 +383,7 @@ impl Config {
 
 /// The default directory of this user's server.
 pub(crate) fn server_folder() -> Result<PathBuf, Fault> {
-    Ok(identity::folder()?.join("server"))
+    Ok(UserFolder::find()?.path().join("server"))
 }
 
 /// The folder of a server with this configuration file.
@@ -408,7 +406,7 @@ pub(crate) fn base_of(config: &Path) -> Result<PathBuf, Fault> {
 /// The server's security settings.
 fn security(config: &mut Config, base: Option<&Path>) -> Result<ServerSecurity, Fault> {
     let beside = |path: PathBuf| base.map_or_else(|| path.clone(), |base| base.join(&path));
-    let own = identity::folder()?;
+    let own = UserFolder::find()?;
     let folder = match config.folder.take() {
         Some(folder) => beside(folder),
         None => server_folder()?,
@@ -416,9 +414,7 @@ fn security(config: &mut Config, base: Option<&Path>) -> Result<ServerSecurity, 
     let owner = config.owner.take().unwrap_or_else(user_name);
     let mut security = ServerSecurity::new(folder, owner);
     // The key that this user's `xdfs cp` presents, and those for logins by SSH.
-    security
-        .owner_keys
-        .push(identity::own_key(&own).with_extension("pub"));
+    security.owner_keys.push(own.key().with_extension("pub"));
     if let Some(home) = std::env::var_os("HOME") {
         let list = Path::new(&home).join(".ssh").join("authorized_keys");
         security.owner_keys.push(list);
@@ -528,7 +524,7 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
     let grace = flags.grace.or(config.grace_seconds);
     // This user's keys, known servers, and state.
     let own = [
-        identity::folder().ok(),
+        UserFolder::find().ok().map(|own| own.path().to_owned()),
         server_folder().ok(),
         state::folder(),
     ];

@@ -3,17 +3,16 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use xdfs::settings::ClientConfig;
 use xdfs::{
     Code, DeletionConsent, DeletionRisk, Fault, RemotePlace, SyncOptions, SyncResult, TreeEvent,
     TreeOptions,
 };
 
-use crate::client_config::ClientConfig;
 use crate::console::Console;
 use crate::context::Context;
 use crate::cp::origins::Origins;
 use crate::flags::{OutputFlags, SyncFlags};
-use crate::identity::check_one_password;
 use crate::interrupt::Interrupt;
 use crate::log::start_log;
 use crate::place::{Place, lies_in, shown};
@@ -112,7 +111,8 @@ fn check_between(flags: &SyncFlags, [source, target]: [&RemotePlace; 2]) -> Resu
             "name two directories apart from each other",
         );
     }
-    check_one_password(&flags.session.security, [source, target])
+    let login = flags.session.security.login();
+    login.check_one_password([source, target])
 }
 
 fn options(
@@ -124,7 +124,7 @@ fn options(
 ) -> Result<SyncOptions, Fault> {
     let all = flags.archive;
     let settings = config.session(server);
-    let retry = settings.retry(&flags.retry);
+    let retry = settings.retry(flags.retry.retries);
     Ok(SyncOptions {
         tree: TreeOptions {
             overwrite: true,

@@ -5,18 +5,18 @@ use std::path::Path;
 
 use xdfs::record::Record;
 use xdfs::security::{KnownHosts, UsersFile, host_port, trusted};
+use xdfs::settings::{Secret, UserFolder, make_user_key, user_name};
 use xdfs::{Address, ClientOptions, Code, Fault, LocalPlace, TransferOptions};
 
 use crate::console::{Console, printable};
 use crate::context::Context;
 use crate::exit_codes::SUCCESS;
 use crate::flags::{KeygenFlags, OutputFlags, TrustCommand, UserCommand, WhoamiFlags};
-use crate::identity;
 use crate::log::start_log;
 use crate::perf::server_only;
 use crate::report::print;
+use crate::secret;
 use crate::server_config::{folder_of, server_folder};
-use crate::user_name::user_name;
 
 /// Characters that a new password has at least.
 const PASSWORD_CHARS_MIN: usize = 8;
@@ -92,7 +92,7 @@ fn make_key(flags: KeygenFlags) -> Result<(), Fault> {
     let path = match flags.file {
         Some(path) => path,
         None => {
-            let own = identity::own_key(&identity::folder()?);
+            let own = UserFolder::find()?.key();
             // An earlier connection may have made it.
             if let Ok(line) = std::fs::read_to_string(own.with_extension("pub")) {
                 let shown = own.display();
@@ -102,7 +102,7 @@ fn make_key(flags: KeygenFlags) -> Result<(), Fault> {
             own
         }
     };
-    let public = identity::make_own_key(&path)?;
+    let public = make_user_key(&path)?;
     let comment = format!("{} xdfs", user_name());
     print(format!("{}\n", public.to_line(&comment).trim_end()))
 }
@@ -113,7 +113,7 @@ pub(crate) fn trust(command: TrustCommand) -> u8 {
 }
 
 fn change_trust(command: TrustCommand) -> Result<(), Fault> {
-    let mut hosts = KnownHosts::load(&identity::known_hosts(&identity::folder()?))?;
+    let mut hosts = KnownHosts::load(&UserFolder::find()?.known_hosts())?;
     match command {
         TrustCommand::List => {
             let lines: String = hosts
@@ -153,14 +153,20 @@ pub(crate) fn user(command: UserCommand, config: Option<&Path>) -> u8 {
 
 /// Asks for a new password: on a terminal twice.
 fn new_password() -> Result<String, Fault> {
-    let password = identity::ask_password("New password: ")?;
+    let ask = |prompt: &str| {
+        secret::ask(&Secret {
+            prompt: prompt.into(),
+            operation: "read the password",
+        })
+    };
+    let password = ask("New password: ")?;
     let refused = |cause: &str| Fault::new(Code::InvalidArgument, "set the password", cause);
     if password.chars().count() < PASSWORD_CHARS_MIN {
         let cause = format!("it has less than {PASSWORD_CHARS_MIN} characters");
         return Err(refused(&cause));
     }
     let is_typed = std::io::stdin().is_terminal();
-    if is_typed && identity::ask_password("The same again: ")? != password {
+    if is_typed && ask("The same again: ")? != password {
         return Err(refused("the two are not the same"));
     }
     Ok(password)

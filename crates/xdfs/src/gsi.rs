@@ -9,6 +9,8 @@ pub use xdfs_gsi::proxy::Form;
 pub use xdfs_gsi::{Credential, Description, Trust, remove_proxy};
 use xdfs_proto::{Code, Fault};
 
+use crate::settings::user::user_name;
+
 /// The directory of authorities, as the tools of Globus find it: X509_CERT_DIR,
 /// `~/.globus/certificates` if it is there, or `/etc/grid-security/certificates`.
 #[must_use]
@@ -20,6 +22,42 @@ pub fn authorities() -> PathBuf {
     let own = set("HOME").map(|home| Path::new(&home).join(".globus/certificates"));
     own.filter(|own| own.is_dir())
         .unwrap_or_else(|| "/etc/grid-security/certificates".into())
+}
+
+/// The files of this user's certificate and its key, as the tools of Globus find them: a proxy, or
+/// else the user's own.
+#[must_use]
+pub fn user_files() -> (PathBuf, PathBuf) {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(proxy) = set("X509_USER_PROXY").map(PathBuf::from) {
+        return (proxy.clone(), proxy);
+    }
+    if let (Some(certificate), Some(key)) = (set("X509_USER_CERT"), set("X509_USER_KEY")) {
+        return (certificate.into(), key.into());
+    }
+    let proxy = proxy_path();
+    let (certificate, key) = (user_file("usercert.pem"), user_file("userkey.pem"));
+    match !proxy.exists() && certificate.exists() && key.exists() {
+        true => (certificate, key),
+        false => (proxy.clone(), proxy),
+    }
+}
+
+/// Where the proxy of this user is unless something else is said.
+#[must_use]
+pub fn proxy_path() -> PathBuf {
+    match xdfs_sys::ids::real_user() {
+        // The tools of Globus don't ask TMPDIR.
+        Some(user) => Path::new("/tmp").join(format!("x509up_u{user}")),
+        None => std::env::temp_dir().join(format!("x509up_u{}", user_name())),
+    }
+}
+
+/// A file of this user's own, in `~/.globus`.
+#[must_use]
+pub fn user_file(name: &str) -> PathBuf {
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    PathBuf::from(home).join(".globus").join(name)
 }
 
 /// Makes a proxy of `issuer` and writes it to `path`, which only this user can read. What was there

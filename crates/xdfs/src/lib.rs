@@ -28,6 +28,7 @@
 //! - An [`Observer`] receives events. Every error is a [`Fault`]: side, operation, path, cause,
 //!   remedy, and whether a retry makes sense.
 //! - A server of an `ssh://` place is started when a session with it is opened ([`ssh`]).
+//! - [`settings`] finds a user's keys, named servers and credentials.
 //! - [`record`] is the JSON form of events and results.
 //! - Programs can add their own stores ([`store`]) and drivers ([`drivers`]). Authentication and
 //!   access control are in [`security`].
@@ -100,6 +101,7 @@ mod seeding;
 mod server;
 mod session;
 mod session_end;
+pub mod settings;
 mod sinks;
 mod skip;
 pub mod ssh;
@@ -111,6 +113,7 @@ mod transfer;
 mod tree;
 mod tune;
 mod tunnel;
+pub mod words;
 
 pub use between::{ServerFile, Way};
 pub use client::{Client, ClientOptions};

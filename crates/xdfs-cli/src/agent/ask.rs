@@ -9,12 +9,12 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use xdfs::settings::{AMBIENT_SECRETS, Login};
 use xdfs::{Address, Client, ClientOptions, Code, Fault, RemotePlace};
 
 use super::folder::{AgentFolder, check_peer};
 use super::message::{self, Answer, Ask, Question, Reply, SessionWish};
-use crate::flags::SecurityFlags;
-use crate::identity;
+use crate::secret::may_ask_password;
 
 /// Time for the agent to open a session: more than opening one may take.
 const OPENING: Duration = Duration::from_secs(30);
@@ -97,14 +97,14 @@ impl Drop for AgentLease {
 /// The agent could not open the session, and neither could the command.
 pub(crate) fn shared_session(
     place: &RemotePlace,
-    flags: &SecurityFlags,
+    login: &Login,
     start: Start,
 ) -> Result<Option<(Arc<Client>, AgentLease)>, Fault> {
     let own = |reason: &str| {
         tracing::info!(%reason, "the session is not shared");
         Ok(None)
     };
-    let wish = match SessionWish::new(place, flags) {
+    let wish = match SessionWish::new(place, login) {
         Ok(wish) => wish,
         Err(reason) => return own(reason),
     };
@@ -133,9 +133,7 @@ pub(crate) fn shared_session(
         Answer::Failed(text) => {
             let fault = Fault::from(text);
             // The command may trust a new server, or ask for a password.
-            return match fault.code == Code::ServerUntrusted
-                || identity::may_ask_password(flags, place)
-            {
+            return match fault.code == Code::ServerUntrusted || may_ask_password(login, place) {
                 true => own(&fault.to_string()),
                 false => Err(fault),
             };
@@ -217,7 +215,7 @@ fn connect(start: Start) -> Result<UnixStream, Fault> {
     let mut command = Command::new(program.map_err(failed)?);
     command.args(["agent", "run", "--detached"]);
     // It has no use for them, and shall not keep them.
-    for name in identity::AMBIENT_SECRETS {
+    for name in AMBIENT_SECRETS {
         command.env_remove(name);
     }
     let streams = command.stdin(Stdio::null()).stdout(Stdio::null());

@@ -6,10 +6,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use xdfs::security::Fingerprint;
+use xdfs::settings::{Attendance, UserFolder};
 use xdfs::{Address, Call, Client, ClientOptions, Fault, ServerBuilder, ServerHandle};
 
 use super::message::{Answer, SessionStatus, SessionWish};
-use crate::identity;
 
 /// Most sessions with servers.
 const SESSIONS_MAX: usize = 32;
@@ -97,10 +97,11 @@ impl KeptSession {
     pub(super) fn client(&self) -> Result<Arc<Client>, Answer> {
         let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         let own = |reason| Answer::Own { reason };
-        let (place, flags) = self.wish.flags().map_err(own)?;
+        let (place, login) = self.wish.login().map_err(own)?;
         // The command says the same of its own files.
         let own_files = |fault: Fault| own(fault.to_string());
-        let known = identity::known_keys(&place).map_err(own_files)?;
+        let folder = UserFolder::find().map_err(own_files)?;
+        let known = folder.known_keys(&place).map_err(own_files)?;
         if let Some(open) = kept.as_ref()
             && open.client.ended().is_none()
             && open.known == known
@@ -109,7 +110,8 @@ impl KeptSession {
         }
         *kept = None;
         let failed = |fault: Fault| Answer::Failed(fault.into());
-        let security = identity::agent_security(&flags, &place).map_err(own_files)?;
+        let security = login.security(&place, Attendance::Shared);
+        let security = security.map_err(own_files)?;
         let options = ClientOptions {
             channels: Some(1),
             security,

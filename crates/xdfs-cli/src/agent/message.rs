@@ -10,10 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use xdfs::security::Fingerprint;
+use xdfs::settings::{Login, UserFolder, has_ambient_secret, is_anonymous};
 use xdfs::{Address, Code, Fault, Machine, RemotePlace, Retry, Side};
-
-use crate::flags::SecurityFlags;
-use crate::identity;
 
 /// The version of these messages.
 const VERSION: u32 = 1;
@@ -169,30 +167,30 @@ impl SessionWish {
     ///
     /// # Errors
     /// Why such a session can't be shared.
-    pub(super) fn new(place: &RemotePlace, flags: &SecurityFlags) -> Result<Self, &'static str> {
+    pub(super) fn new(place: &RemotePlace, login: &Login) -> Result<Self, &'static str> {
         const SECRET: &str = "a secret is used to log in";
         match &place.address {
             Address::Host { .. } => {}
             Address::Unix(path) if path.is_absolute() => {}
             _ => return Err("the server is only known to this command"),
         }
-        let has_secret = [&flags.password_file, &flags.token_file, &flags.ticket_file]
+        let has_secret = [&login.password_file, &login.token_file, &login.ticket_file]
             .iter()
             .any(|file| file.is_some());
         if has_secret || place.invitation.ticket.is_some() {
             return Err(SECRET);
         }
-        let folder = identity::folder().map_err(|_| "this user has no home")?;
-        let is_default = !flags.names_credentials() && !flags.insecure;
-        if is_default && !identity::is_anonymous(place) {
-            if identity::has_ambient_secret() {
+        let folder = UserFolder::find().map_err(|_| "this user has no home")?;
+        let is_default = !login.names_credentials() && !login.insecure;
+        if is_default && !is_anonymous(place) {
+            if has_ambient_secret() {
                 return Err(SECRET);
             }
-            if !identity::own_key(&folder).exists() {
+            if !folder.key().exists() {
                 return Err("this user has no key yet");
             }
         }
-        let ssh_agent = match flags.agent {
+        let ssh_agent = match login.agent {
             true => Some(std::env::var_os("SSH_AUTH_SOCK").ok_or("SSH_AUTH_SOCK is not set")?),
             false => None,
         };
@@ -202,31 +200,32 @@ impl SessionWish {
         };
         let wish = || -> io::Result<Self> {
             Ok(Self {
-                folder: std::path::absolute(folder)?,
+                folder: std::path::absolute(folder.path())?,
                 url: place.at(b"/".to_vec()).to_string(),
-                pin: flags
+                pin: login
                     .pin
                     .or(place.invitation.pin)
                     .map(|pin| pin.to_string()),
-                key: absolute(&flags.key)?,
+                key: absolute(&login.key)?,
                 ssh_agent: ssh_agent.map(PathBuf::from),
-                cert: absolute(&flags.cert)?,
-                cert_key: absolute(&flags.cert_key)?,
-                ca: absolute(&flags.ca)?,
-                anonymous: flags.anonymous,
-                insecure: flags.insecure,
+                cert: absolute(&login.cert)?,
+                cert_key: absolute(&login.cert_key)?,
+                ca: absolute(&login.ca)?,
+                anonymous: login.anonymous,
+                insecure: login.insecure,
             })
         };
         wish().map_err(|_| "there is no current directory")
     }
 
-    /// The place and the flags of the session, as the agent opens it.
+    /// The place and the login of the session, as the agent opens it.
     ///
     /// # Errors
     /// Why the agent can't.
-    pub(super) fn flags(&self) -> Result<(RemotePlace, SecurityFlags), String> {
-        let own = identity::folder().and_then(|folder| {
-            std::path::absolute(folder).map_err(|e| Fault::from_io("find the folder", "", &e))
+    pub(super) fn login(&self) -> Result<(RemotePlace, Login), String> {
+        let own = UserFolder::find().and_then(|folder| {
+            std::path::absolute(folder.path())
+                .map_err(|e| Fault::from_io("find the folder", "", &e))
         });
         if own.is_err() || own.is_ok_and(|own| own != self.folder) {
             return Err("the agent uses another folder of keys".into());
@@ -238,7 +237,7 @@ impl SessionWish {
         }
         let place: RemotePlace = self.url.parse().map_err(|fault: Fault| fault.cause)?;
         let pin = self.pin.as_ref().map(|pin| pin.parse::<Fingerprint>());
-        let flags = SecurityFlags {
+        let login = Login {
             pin: pin.transpose().map_err(|fault| fault.cause)?,
             key: self.key.clone(),
             agent: self.ssh_agent.is_some(),
@@ -247,9 +246,9 @@ impl SessionWish {
             ca: self.ca.clone(),
             anonymous: self.anonymous,
             insecure: self.insecure,
-            ..SecurityFlags::default()
+            ..Login::default()
         };
-        Ok((place, flags))
+        Ok((place, login))
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use xdfs::settings::Login;
 use xdfs::{Client, Code, Fault, RemotePlace};
 
 use crate::console::Console;
-use crate::flags::{AgentCommand, OutputFlags, SecurityFlags};
+use crate::flags::{AgentCommand, OutputFlags};
 
 /// Whether to start an agent that isn't there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub(crate) fn run(_: &AgentCommand) -> u8 {
 /// Never.
 pub(crate) fn shared_session(
     _: &RemotePlace,
-    _: &SecurityFlags,
+    _: &Login,
     _: Start,
 ) -> Result<Option<(Arc<Client>, AgentLease)>, Fault> {
     Ok(None)

@@ -12,9 +12,9 @@ mod tree;
 
 use std::path::Path;
 
+use xdfs::settings::ClientConfig;
 use xdfs::{Code, Fault, Filter, RetryPolicy, TransferOptions};
 
-use crate::client_config::ClientConfig;
 use crate::context::Context;
 use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
@@ -228,7 +228,8 @@ fn retry_policy(
 
 /// The retries of a copy.
 fn retries_of(config: &ClientConfig, flags: &CpFlags, job: &PlannedCopy) -> u32 {
-    config.session(&job.server).retry(&flags.retry).retries_max
+    let settings = config.session(&job.server);
+    settings.retry(flags.retry.retries).retries_max
 }
 
 /// The trees, if they suit --files-from.

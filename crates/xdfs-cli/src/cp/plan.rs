@@ -6,12 +6,11 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use xdfs::settings::ClientConfig;
 use xdfs::{Code, Fault, LocalPlace, RemotePlace, ServerFile, TransferRoute};
 
 use super::origins::{Origins, check_removal};
-use crate::client_config::ClientConfig;
 use crate::flags::CpFlags;
-use crate::identity::check_one_password;
 use crate::place::{self, Place, shown};
 use crate::report::Label;
 use crate::session;
@@ -81,7 +80,8 @@ pub(super) fn plan(
                 .map(|(source, text)| match source {
                     Place::Remote(place) => {
                         check_removal(flags.remove_source, [place, &server])?;
-                        check_one_password(&flags.session.security, [place, &server])?;
+                        let login = flags.session.security.login();
+                        login.check_one_password([place, &server])?;
                         let file = origins.file(place);
                         between(&file, text, &server, &target_text, many)
                     }

@@ -4,6 +4,7 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use xdfs::settings::SessionSettings;
 use xdfs::{
     Answer, Attributes, Call, Client, Code, Fault, FileKind, Filter, RemotePlace, ServerFile,
     TreeEvent, TreeOptions, TreeResult,
@@ -14,9 +15,7 @@ use super::origins::{Origins, check_removal};
 use super::plan::no_directory;
 use super::removal::Removal;
 use crate::client::SharedClient;
-use crate::client_config::SessionSettings;
 use crate::flags::CpFlags;
-use crate::identity::check_one_password;
 use crate::interrupt::Interrupt;
 use crate::missing;
 use crate::paths::side::PathSide;
@@ -91,7 +90,8 @@ pub(super) fn take_trees(
                 }
             }
             (Place::Remote(place), Place::Remote(server)) => {
-                check_one_password(&flags.session.security, [&place, server])?;
+                let login = flags.session.security.login();
+                login.check_one_password([&place, server])?;
                 let client = origins.connect(&place)?;
                 let there = attributes_of(&client, &place.path)?;
                 if there.is_some_and(|a| a.kind == FileKind::Directory) {
@@ -360,7 +360,7 @@ fn options(
     interrupt: &Interrupt,
 ) -> TreeOptions {
     let all = flags.archive;
-    let retry = settings.retry(&flags.retry);
+    let retry = settings.retry(flags.retry.retries);
     TreeOptions {
         overwrite: flags.overwrites(),
         skip: flags.skip(),

@@ -12,7 +12,7 @@ use xdfs::{DigestKind, Durability, Skip, Way};
 use super::{
     FILTERS, FilterFlags, METADATA, OUTPUT, OutputFlags, RetryFlags, SessionFlags, StripeFlags,
 };
-use crate::size;
+use xdfs::settings::size;
 
 /// Copy files to or from a server, or from one to another.
 ///

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::size;
+use xdfs::settings::size;
 
 /// Run a self-contained demonstration on this machine.
 ///

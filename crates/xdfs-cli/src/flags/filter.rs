@@ -7,7 +7,7 @@ use xdfs::{Fault, FileLimits, Filter, FilterRule};
 
 use super::FILTERS;
 use crate::paths::time::parse_age;
-use crate::size::parse_size;
+use xdfs::settings::size::parse_size;
 
 /// Which parts of a tree are left out: rules in the order of the command line, limits on files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use xdfs::ChecksumKind;
 use super::{OutputFlags, SecurityFlags, StackFlags};
 use crate::paths::criteria::{Days, FindKind, SizeTest, parse_days, parse_size_test};
 use crate::paths::format::StatFormat;
-use crate::size;
+use xdfs::settings::size;
 
 /// The flags that all commands about paths on servers share.
 #[derive(Clone, Debug, Default, Args)]

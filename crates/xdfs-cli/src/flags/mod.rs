@@ -6,7 +6,6 @@
 mod agent;
 mod change;
 mod check;
-mod consent;
 mod cp;
 mod demo;
 mod filter;
@@ -33,8 +32,9 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
-use serde::Deserialize;
 use tracing::Level;
+use xdfs::RemotePlace;
+use xdfs::settings::{CHANNELS_MAX, Login, TypedSecrets, size};
 
 pub(crate) use agent::{AgentCommand, AgentRunFlags};
 pub(crate) use change::{
@@ -56,16 +56,13 @@ pub(crate) use proxy::{ProxyCommand, ProxyFile, ProxyInitFlags};
 pub(crate) use remotes::RemotesFlags;
 pub(crate) use serve::{ServeFlags, ServeLevelFlag};
 pub(crate) use shell::ShellFlags;
-pub(crate) use ssh::{SshFlags, read_program};
+pub(crate) use ssh::SshFlags;
 pub(crate) use stripe::StripeFlags;
 pub(crate) use sync::SyncFlags;
 pub(crate) use tune::{PictureFormat, TuneFlags};
 pub(crate) use tunnel::TunnelFlags;
 pub(crate) use users::{KeygenFlags, TrustCommand, UserCommand, WhoamiFlags};
 pub(crate) use xioperf::{PatternFlag, XioperfFlags};
-
-use crate::secret::TypedSecrets;
-use crate::size;
 
 /// The end of the help of the program.
 const EXAMPLES: &str = "\
@@ -305,9 +302,6 @@ impl OutputFlags {
         }
     }
 }
-
-/// Most channels of a session that can be asked for.
-pub(crate) const CHANNELS_MAX: u32 = 4096;
 
 /// Headings of groups of flags.
 const CONNECTION: &str = "Connection";
@@ -582,45 +576,40 @@ pub(crate) struct SecurityFlags {
 }
 
 impl SecurityFlags {
-    /// Whether a credential was given.
-    pub(crate) fn names_credentials(&self) -> bool {
-        let files = [
-            &self.key,
-            &self.password_file,
-            &self.token_file,
-            &self.ticket_file,
-            &self.cert,
-        ];
-        self.agent || self.anonymous || files.iter().any(|file| file.is_some())
+    /// The same for the library.
+    pub(crate) fn login(&self) -> Login {
+        Login {
+            key: self.key.clone(),
+            agent: self.agent,
+            password_file: self.password_file.clone(),
+            token_file: self.token_file.clone(),
+            ticket_file: self.ticket_file.clone(),
+            anonymous: self.anonymous,
+            cert: self.cert.clone(),
+            cert_key: self.cert_key.clone(),
+            ca: self.ca.clone(),
+            pin: self.pin,
+            known_only: self.known_only,
+            protect: self.protect.map(Into::into),
+            insecure: self.insecure,
+            is_consent_to_ftp: self.is_consent_to_ftp,
+            ssh: self.ssh.ssh.clone(),
+            remote_program: self.ssh.remote_program.clone(),
+            typed: self.typed.clone(),
+        }
     }
 
-    /// Whether sessions without protection would break what was asked for.
-    pub(crate) fn protects(&self) -> bool {
-        self.names_credentials()
-            || self.ca.is_some()
-            || self.pin.is_some()
-            || self.known_only
-            || self.protect.is_some()
-    }
-
-    /// The files that are named.
-    pub(crate) fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        let files = [
-            &mut self.key,
-            &mut self.password_file,
-            &mut self.token_file,
-            &mut self.ticket_file,
-            &mut self.cert,
-            &mut self.cert_key,
-            &mut self.ca,
-        ];
-        files.into_iter().flatten()
+    /// The flags for sessions with places that are used together.
+    pub(crate) fn for_places<'a>(self, places: impl IntoIterator<Item = &'a RemotePlace>) -> Self {
+        Self {
+            is_consent_to_ftp: self.login().for_places(places).is_consent_to_ftp,
+            ..self
+        }
     }
 }
 
 /// Protection of the payload.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LevelFlag {
     /// Encrypted, like everything else.
     #[default]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueHint};
 
 use super::{OutputFlags, SessionFlags};
-use crate::size;
+use xdfs::settings::size;
 
 /// Measure the throughput to or from a server, memory to memory.
 ///

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tracing::Level;
 use xdfs::{Address, GridftpAddress, Listen};
 
-use crate::size::parse_memory;
+use xdfs::settings::size::parse_memory;
 
 /// Serve a directory.
 ///

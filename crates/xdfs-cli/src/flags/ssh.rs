@@ -1,6 +1,7 @@
 //! The flags of commands with `ssh://` and `sshftp://` URLs.
 
 use clap::Args;
+use xdfs::settings::read_program;
 
 /// How commands reach the machines of `ssh://` and `sshftp://` URLs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -22,12 +23,4 @@ pub(crate) struct SshFlags {
     /// counts.
     #[arg(long, help_heading = "Over ssh", value_name = "PROGRAM", value_parser = read_program)]
     pub(crate) remote_program: Option<String>,
-}
-
-/// Reads the name of a program. Nothing but spaces would be another command for the shell there.
-pub(crate) fn read_program(text: &str) -> Result<String, String> {
-    match text.trim().is_empty() {
-        true => Err("it names no program".into()),
-        false => Ok(text.to_owned()),
-    }
 }

@@ -4,7 +4,7 @@ use clap::Args;
 use xdfs::{NodeAddresses, Stripes};
 
 use super::CONNECTION;
-use crate::size;
+use xdfs::settings::size;
 
 /// Fewest bytes of a block of a stripe.
 const BLOCK_BYTES_MIN: u64 = 16 << 10;

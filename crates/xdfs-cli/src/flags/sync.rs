@@ -11,7 +11,7 @@ use super::{
     DurabilityFlag, FilterFlags, METADATA, OUTPUT, OutputFlags, RetryFlags, SessionFlags,
     StripeFlags,
 };
-use crate::size;
+use xdfs::settings::size;
 
 /// Make one directory equal to another, transferring only differences.
 ///

@@ -7,7 +7,7 @@ use clap::{Args, ValueHint};
 
 use super::perf::parse_seconds;
 use super::{OutputFlags, SessionFlags};
-use crate::size;
+use xdfs::settings::size;
 
 /// Find the number of channels and the window that suit the path to a server.
 ///

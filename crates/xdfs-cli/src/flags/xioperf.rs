@@ -9,7 +9,7 @@ use xdfs::security::Fingerprint;
 
 use super::perf::parse_seconds;
 use super::{OutputFlags, parse_stack};
-use crate::size;
+use xdfs::settings::size;
 
 /// Measure stacks of drivers: bandwidth and latency.
 ///

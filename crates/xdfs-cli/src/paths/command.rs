@@ -5,12 +5,12 @@ use std::io::{BufWriter, IsTerminal as _, Stdout, Write as _};
 use std::time::Duration;
 
 use xdfs::record::Record;
+use xdfs::settings::ClientConfig;
 use xdfs::{ClientOptions, Fault, Quoting, RemotePlace, is_unread};
 
 use super::operand::{Operand, text_of};
 use super::wildcards;
 use crate::client::{RunningCopy, SharedClient};
-use crate::client_config::ClientConfig;
 use crate::console::Console;
 use crate::context::Context;
 use crate::exit_codes::DIFFERENT;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use xdfs::{Account, FileKind};
 
-use crate::size;
+use xdfs::settings::size;
 
 /// Nanoseconds of a day.
 const DAY_NS: i64 = 86_400 * 1_000_000_000;

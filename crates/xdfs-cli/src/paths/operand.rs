@@ -2,9 +2,9 @@
 
 use std::ffi::OsStr;
 
+use xdfs::settings::ClientConfig;
 use xdfs::{Code, Fault, RemotePlace};
 
-use crate::client_config::ClientConfig;
 use crate::place::{Place, shown};
 
 /// A path on a server, and the word that names it.

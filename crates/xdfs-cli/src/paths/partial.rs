@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use xdfs::record::Record;
+use xdfs::settings::ClientConfig;
 use xdfs::store::{LocalStore, Store as _};
 use xdfs::{Answer, Call, Client, Code, Entry, Fault, FileKind, Listing, PartialFile, PendingCall};
 
@@ -16,7 +17,6 @@ use super::operand::{Operand, join, last_part, parent, text_of};
 use super::text::{align, human};
 use super::time::now;
 use super::walk::{LISTINGS_AHEAD, List, Walk, WalkEntry, WalkStep};
-use crate::client_config::ClientConfig;
 use crate::context::Context;
 use crate::flags::{PartialCommand, PartialFlags};
 use crate::human::count;

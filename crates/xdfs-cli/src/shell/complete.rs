@@ -15,11 +15,11 @@ use rustyline::completion::Pair;
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
 use rustyline::validate::Validator;
+use xdfs::words::{Word, escaped, lines, split_unfinished};
 use xdfs::{FileKind, Quoting};
 
 use super::operands::{Role, Side, roles, with_long_tests};
 use super::paths::{Roots, absolute, trimmed};
-use super::words::{Word, escaped, lines, split_unfinished};
 use super::{COMMANDS, OWN, local_path};
 use crate::candidates::{Listed, Name, kind_on_server, within};
 use crate::context::ShellSession;

@@ -9,10 +9,10 @@ use rustyline::config::{BellStyle, CompletionType, Config};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use xdfs::security::trusted;
+use xdfs::words::lines;
 use xdfs::{Code, Fault};
 
 use super::complete::{Completer, Helper};
-use super::words::lines;
 use super::{LineOutcome, Shell};
 use crate::exit_codes::SUCCESS;
 use crate::state;

@@ -9,7 +9,6 @@ mod complete;
 mod edit;
 mod operands;
 mod paths;
-pub(crate) mod words;
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
@@ -20,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use clap::parser::ValueSource;
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
+use xdfs::words::{self, Word};
 use xdfs::{Answer, Call, Code, Fault, FileKind, Quoting, RemotePlace};
 
 use crate::console::Console;
@@ -38,7 +38,6 @@ use crate::run_command;
 use complete::Completer;
 use operands::{Role, Side};
 use paths::{Roots, trimmed};
-use words::Word;
 
 /// Commands of the program that are available in a shell.
 const COMMANDS: [&str; 21] = [

@@ -5,7 +5,8 @@
 
 use clap::{Arg, Command, Id};
 
-use super::words::Word;
+use xdfs::words::Word;
+
 use crate::flags::is_find_test;
 
 /// The side of an operand.
@@ -152,9 +153,9 @@ fn side(command: &[u8], index: usize, count: usize, symbolic: bool) -> Side {
 mod tests {
     use clap::CommandFactory as _;
 
-    use super::super::words::split;
     use super::*;
     use crate::flags::Cli;
+    use xdfs::words::split;
 
     /// A letter for each word.
     fn letters(line: &str) -> String {

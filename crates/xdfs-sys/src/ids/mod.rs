@@ -167,6 +167,15 @@ fn may_change_owners() -> io::Result<bool> {
     Ok(rustix::process::geteuid().is_root())
 }
 
+/// The user who started this process; `None` where users have no numeric ids.
+#[must_use]
+pub fn real_user() -> Option<u32> {
+    #[cfg(unix)]
+    return Some(rustix::process::getuid().as_raw());
+    #[cfg(not(unix))]
+    None
+}
+
 /// The user for whom the calling thread opens files; `None` where users have no numeric ids.
 #[must_use]
 pub fn effective_user() -> Option<u32> {

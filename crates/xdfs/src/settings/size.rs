@@ -1,6 +1,6 @@
 //! Parses sizes and rates: `123`, `64K`, `1.5G`, `10MiB`, `400MB`.
 //!
-//! Used by the definition of the flags. A bare letter follows convention: powers of 1024 for sizes,
+//! A bare letter follows convention: powers of 1024 for sizes,
 //! powers of 1000 for rates. `KiB` and `kB` are explicit and mean the same everywhere.
 
 /// The meaning of a bare unit letter (`K`, `M`, `G`, `T`, `P`).
@@ -28,7 +28,7 @@ const MEMORY_BYTES_MIN: u64 = 1 << 20;
 ///
 /// # Errors
 /// A message for the user.
-pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+pub fn parse_size(text: &str) -> Result<u64, String> {
     parse(text, UnitConvention::Binary)
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// A message for the user.
-pub(crate) fn parse_rate(text: &str) -> Result<u64, String> {
+pub fn parse_rate(text: &str) -> Result<u64, String> {
     match parse(
         text.strip_suffix("/s").unwrap_or(text),
         UnitConvention::Decimal,
@@ -50,7 +50,7 @@ pub(crate) fn parse_rate(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// A message for the user.
-pub(crate) fn parse_block_size(text: &str) -> Result<u32, String> {
+pub fn parse_block_size(text: &str) -> Result<u32, String> {
     let size = parse_size(text)?;
     if !size.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&size) {
         return Err("a block is a power of two from 4K to 16M".into());
@@ -62,7 +62,7 @@ pub(crate) fn parse_block_size(text: &str) -> Result<u32, String> {
 ///
 /// # Errors
 /// A message for the user.
-pub(crate) fn parse_window(text: &str) -> Result<u32, String> {
+pub fn parse_window(text: &str) -> Result<u32, String> {
     let size = parse_size(text)?;
     if !(WINDOW_BYTES.0..=WINDOW_BYTES.1).contains(&size) {
         return Err("a window is from 4K to 1G".into());
@@ -74,7 +74,7 @@ pub(crate) fn parse_window(text: &str) -> Result<u32, String> {
 ///
 /// # Errors
 /// A message for the user.
-pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
+pub fn parse_memory(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
         size if size < MEMORY_BYTES_MIN => Err("it has to be at least 1M".into()),
         size => Ok(size),
@@ -85,7 +85,7 @@ pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// A message for the user.
-pub(crate) fn parse_size_above_zero(text: &str) -> Result<u64, String> {
+pub fn parse_size_above_zero(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
         0 => Err("it has to be more than 0 bytes".into()),
         size => Ok(size),

@@ -1,16 +1,14 @@
 //! The text of a configuration file, and the faults of its settings with their lines.
 //!
-//! Used for the file of `xdfs serve --config` and for the client's.
+//! One for the settings of a client, and one for those of a server.
 
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use xdfs::security::trusted::{self, Secrecy};
-use xdfs::{Code, Fault};
-
-use crate::console::printable;
+use xdfs_proto::{Code, Fault};
+use xdfs_security::trusted::{self, Secrecy};
 
 /// The operation of faults.
 const READ: &str = "read the configuration";
@@ -19,7 +17,7 @@ const BYTES_MAX: u64 = 1 << 20;
 
 /// The text of a configuration file.
 #[derive(Debug)]
-pub(crate) struct ConfigText {
+pub struct ConfigText {
     name: Vec<u8>,
     text: String,
     /// The hint of faults: where its settings are listed.
@@ -32,7 +30,7 @@ impl ConfigText {
     /// # Errors
     /// It can't be read, is no regular file, is too long, isn't UTF-8, or other users could have
     /// written it.
-    pub(crate) fn read(path: &Path, hint: &'static str) -> Result<Self, Fault> {
+    pub fn read(path: &Path, hint: &'static str) -> Result<Self, Fault> {
         let bytes = trusted::read(READ, path, BYTES_MAX, Secrecy::Public)?;
         Self::decode(path, &bytes, hint)
     }
@@ -41,7 +39,7 @@ impl ConfigText {
     ///
     /// # Errors
     /// Like [`read`](Self::read), but for the fault of a file that is not a regular one.
-    pub(crate) fn read_any(path: &Path, hint: &'static str) -> Result<Self, Fault> {
+    pub fn read_any(path: &Path, hint: &'static str) -> Result<Self, Fault> {
         let bytes = trusted::read_any(READ, path, BYTES_MAX)?;
         Self::decode(path, &bytes, hint)
     }
@@ -60,7 +58,8 @@ impl ConfigText {
     }
 
     /// The text of the file `name`.
-    pub(crate) fn new(name: &[u8], text: String, hint: &'static str) -> Self {
+    #[must_use]
+    pub fn new(name: &[u8], text: String, hint: &'static str) -> Self {
         Self {
             name: name.to_owned(),
             text,
@@ -68,9 +67,11 @@ impl ConfigText {
         }
     }
 
-    /// The settings, or all errors: the first of each top-level setting and of each table in a
-    /// list. There is at least one.
-    pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, Vec<Fault>> {
+    /// The settings.
+    ///
+    /// # Errors
+    /// All mistakes, at least one: the first of each top-level setting and of each table in a list.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Vec<Fault>> {
         let first = match toml::from_str(&self.text) {
             Ok(config) => return Ok(config),
             Err(error) => error,
@@ -105,7 +106,8 @@ impl ConfigText {
     }
 
     /// The line of a setting, or of its part with this number if it is a list.
-    pub(crate) fn line_of(&self, setting: &str, number: usize) -> Option<usize> {
+    #[must_use]
+    pub fn line_of(&self, setting: &str, number: usize) -> Option<usize> {
         let table = DeTable::parse(&self.text).ok()?.into_inner();
         let (key, value) = table.get_key_value(setting)?;
         let part = value.get_ref().as_array().and_then(|list| list.get(number));
@@ -114,13 +116,15 @@ impl ConfigText {
     }
 
     /// Whether the text is valid and has no setting at all.
-    pub(crate) fn is_empty(&self) -> bool {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         DeTable::parse(&self.text).is_ok_and(|table| table.get_ref().is_empty())
     }
 
     /// The name of the file, for messages.
-    pub(crate) fn name(&self) -> String {
-        printable(&String::from_utf8_lossy(&self.name))
+    #[must_use]
+    pub fn name(&self) -> String {
+        String::from_utf8_lossy(&self.name).into_owned()
     }
 }
 

@@ -5,10 +5,6 @@
 //! ([`RemotePlace::profile`]), so that no other place of a command gets its credentials. Flags
 //! override them. Nothing in the file is ignored: what can't be honoured is an error.
 
-#[cfg(test)]
-mod tests;
-mod text;
-
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::env;
@@ -16,21 +12,24 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use xdfs::drivers::Drivers;
-use xdfs::{ClientOptions, Code, Fault, RemotePlace};
+use xdfs_proto::{Code, Fault};
 
-use crate::config_text::ConfigText;
-use crate::flags::{RetryFlags, SecurityFlags, SshFlags, read_program};
-use crate::identity;
-use crate::ssh;
-use text::RemoteText;
+use super::file::ConfigText;
+use super::folder::UserFolder;
+use super::login::Login;
+use super::remote::{self, RemoteText};
+use crate::drivers::Drivers;
+use crate::remote::RemotePlace;
+use crate::retry::RetryPolicy;
+use crate::security::Level;
+use crate::session::ClientOptions;
 
 /// The operation in faults.
 const READ: &str = "read the configuration";
 /// The hint of faults.
-const HINT: &str = "`xdfs remotes --help` lists the settings";
+pub(super) const HINT: &str = "`xdfs remotes --help` lists the settings";
 /// Names that would make a word mean something else.
-const SCHEMES: [&str; 13] = [
+pub(super) const SCHEMES: [&str; 13] = [
     "file", "ftp", "ftps", "gsiftp", "http", "https", "mem", "memory", "sftp", "ssh", "sshftp",
     "unix", "xdfs",
 ];
@@ -40,8 +39,8 @@ const NAMES_SHOWN_MAX: usize = 8;
 /// The settings of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct ClientConfig {
-    defaults: SessionSettings,
+pub struct ClientConfig {
+    pub(super) defaults: SessionSettings,
     /// The directory of libraries of drivers.
     drivers: Option<PathBuf>,
     #[serde(rename = "remote")]
@@ -58,37 +57,38 @@ struct Name(String);
 #[serde(try_from = "RemoteText")]
 struct Remote {
     place: RemotePlace,
-    security: SecurityFlags,
+    login: Login,
     session: SessionSettings,
 }
 
 /// Options of sessions and of copies in them. What isn't set is `None`.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct SessionSettings {
-    #[serde(deserialize_with = "text::channels")]
+pub struct SessionSettings {
+    #[serde(deserialize_with = "remote::channels")]
     channels: Option<u32>,
-    #[serde(deserialize_with = "text::block_size")]
+    #[serde(deserialize_with = "remote::block_size")]
     block_size: Option<u32>,
-    #[serde(deserialize_with = "text::window")]
+    #[serde(deserialize_with = "remote::window")]
     window: Option<u32>,
     retries: Option<u32>,
-    #[serde(deserialize_with = "text::rate")]
+    #[serde(deserialize_with = "remote::rate")]
     limit_rate: Option<u64>,
     share: Option<bool>,
 }
 
 impl ClientConfig {
     /// The file; `None` if the user has no folder for it.
-    pub(crate) fn path() -> Option<PathBuf> {
-        Some(identity::folder().ok()?.join("config.toml"))
+    #[must_use]
+    pub fn path() -> Option<PathBuf> {
+        Some(UserFolder::find().ok()?.client_config())
     }
 
     /// Reads the file. Without one nothing is set.
     ///
     /// # Errors
     /// It can't be read, other users could have written it, or it has a mistake.
-    pub(crate) fn read() -> Result<Self, Fault> {
+    pub fn read() -> Result<Self, Fault> {
         let Some(path) = Self::path() else {
             return Ok(Self::default());
         };
@@ -100,7 +100,7 @@ impl ClientConfig {
         let mut config: Self = text.parse().map_err(|mut faults| faults.remove(0))?;
         let folder = path.parent().unwrap_or(&path);
         for remote in config.remotes.values_mut() {
-            for file in remote.security.files_mut() {
+            for file in remote.login.files_mut() {
                 *file = located(file, folder)?;
             }
         }
@@ -115,7 +115,7 @@ impl ClientConfig {
     ///
     /// # Errors
     /// One can't be loaded.
-    pub(crate) fn load_drivers(&self, drivers: &mut Drivers) -> Result<(), Fault> {
+    pub fn load_drivers(&self, drivers: &mut Drivers) -> Result<(), Fault> {
         match &self.drivers {
             Some(folder) => drivers.load_all(folder),
             None => Ok(()),
@@ -123,24 +123,26 @@ impl ClientConfig {
     }
 
     /// The names of all servers, sorted.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+    pub fn names(&self) -> impl Iterator<Item = &str> {
         self.remotes.keys().map(|Name(name)| name.as_str())
     }
 
     /// All servers, sorted by name.
-    pub(crate) fn remotes(&self) -> impl Iterator<Item = (&str, &RemotePlace)> {
+    pub fn remotes(&self) -> impl Iterator<Item = (&str, &RemotePlace)> {
         let remotes = self.remotes.iter();
         remotes.map(|(Name(name), remote)| (name.as_str(), &remote.place))
     }
 
     /// Whether a word is meant as a place on a server: by a URL or by a name.
-    pub(crate) fn is_remote(&self, word: &OsStr) -> bool {
+    #[must_use]
+    pub fn is_remote(&self, word: &OsStr) -> bool {
         RemotePlace::is_remote(&word.to_string_lossy()) || self.find(word).is_some()
     }
 
     /// The place that `NAME:PATH` stands for; `None` if no server has that name. The path is
     /// relative to that of the server's URL, or begins with a slash and takes its place.
-    pub(crate) fn place(&self, word: &OsStr) -> Option<RemotePlace> {
+    #[must_use]
+    pub fn place(&self, word: &OsStr) -> Option<RemotePlace> {
         let (name, remote, path) = self.find(word)?;
         let path = match path {
             [b'/', ..] => path.to_vec(),
@@ -166,11 +168,8 @@ impl ClientConfig {
 
     /// A fault about words, with what is meant perhaps if one of them looks like `HOST:PATH` or
     /// `NAME:PATH`.
-    pub(crate) fn hinted<'w>(
-        &self,
-        fault: Fault,
-        words: impl IntoIterator<Item = &'w OsStr>,
-    ) -> Fault {
+    #[must_use]
+    pub fn hinted<'w>(&self, fault: Fault, words: impl IntoIterator<Item = &'w OsStr>) -> Fault {
         let hint = words.into_iter().find_map(|word| self.hint_about(word));
         match (hint, fault.hint.is_empty()) {
             (Some(hint), true) => fault.hint(hint),
@@ -212,25 +211,22 @@ impl ClientConfig {
     }
 
     /// The settings for sessions with the server of `place`: its own, and the defaults.
-    pub(crate) fn session(&self, place: &RemotePlace) -> SessionSettings {
+    #[must_use]
+    pub fn session(&self, place: &RemotePlace) -> SessionSettings {
         let own = self.remote(place).map(|remote| remote.session);
         own.unwrap_or_default().or(self.defaults)
     }
 
-    /// The flags of a command for the server of `place`, completed by its settings.
+    /// The login to the server of `place`, completed by the settings of that.
     ///
     /// # Errors
-    /// The command wants no protection, and the settings have some.
-    pub(crate) fn security(
-        &self,
-        place: &RemotePlace,
-        flags: &SecurityFlags,
-    ) -> Result<SecurityFlags, Fault> {
-        let flags = &flags.clone().for_place(place)?;
-        let Some(Remote { security: own, .. }) = self.remote(place) else {
-            return Ok(flags.clone());
+    /// The login is to be without protection, and the settings have some, or the other way round.
+    pub fn login(&self, place: &RemotePlace, login: &Login) -> Result<Login, Fault> {
+        let login = login.clone().for_place(place)?;
+        let Some(Remote { login: own, .. }) = self.remote(place) else {
+            return Ok(login);
         };
-        if own.insecure && flags.protects() {
+        if own.insecure && login.protects() {
             let name = place.profile.as_deref().unwrap_or_default();
             let cause = format!("the settings of '{name}' say that its sessions are insecure");
             return Err(
@@ -239,16 +235,16 @@ impl ClientConfig {
                 ),
             );
         }
-        if flags.insecure && own.protects() {
+        if login.insecure && own.protects() {
             let name = place.profile.as_deref().unwrap_or_default();
             let cause = format!("the settings of '{name}' protect its sessions");
             return Err(Fault::new(Code::InvalidArgument, "open the session", cause)
                 .hint("with --insecure, name the server by its URL"));
         }
-        let mut all = flags.clone();
+        let mut all = login.clone();
         all.insecure |= own.insecure;
         // Credentials are replaced as a whole, and so is what the server has to prove.
-        if !flags.names_credentials() {
+        if !login.names_credentials() {
             all.key = own.key.clone();
             all.agent = own.agent;
             all.password_file = own.password_file.clone();
@@ -258,17 +254,14 @@ impl ClientConfig {
             all.cert = own.cert.clone();
             all.cert_key = own.cert_key.clone();
         }
-        if flags.ca.is_none() && flags.pin.is_none() {
+        if login.ca.is_none() && login.pin.is_none() {
             all.ca = own.ca.clone();
             all.pin = own.pin;
         }
         all.known_only |= own.known_only;
-        all.protect = flags.protect.or(own.protect);
-        all.ssh = SshFlags {
-            ssh: flags.ssh.ssh.clone().or_else(|| own.ssh.ssh.clone()),
-            remote_program: (flags.ssh.remote_program.clone())
-                .or_else(|| own.ssh.remote_program.clone()),
-        };
+        all.protect = login.protect.or(own.protect);
+        all.ssh = login.ssh.or_else(|| own.ssh.clone());
+        all.remote_program = login.remote_program.or_else(|| own.remote_program.clone());
         Ok(all)
     }
 
@@ -291,7 +284,8 @@ impl SessionSettings {
     }
 
     /// The options of a command, completed by these settings.
-    pub(crate) fn options(self, options: ClientOptions) -> ClientOptions {
+    #[must_use]
+    pub fn options(self, options: ClientOptions) -> ClientOptions {
         ClientOptions {
             channels: options.channels.or(self.channels),
             block_size: options.block_size.or(self.block_size),
@@ -301,19 +295,26 @@ impl SessionSettings {
     }
 
     /// The retries of a command, completed by these settings.
-    pub(crate) fn retry(self, flags: &RetryFlags) -> xdfs::RetryPolicy {
-        let retries = flags.retries.or(self.retries);
-        RetryFlags { retries }.policy()
+    #[must_use]
+    pub fn retry(self, retries: Option<u32>) -> RetryPolicy {
+        let default = RetryPolicy::default();
+        let retries = retries.or(self.retries);
+        RetryPolicy {
+            retries_max: retries.unwrap_or(default.retries_max),
+            ..default
+        }
     }
 
     /// Whether commands share sessions by an agent, and start one for that; `None` to use one that
     /// runs.
-    pub(crate) fn share(self) -> Option<bool> {
+    #[must_use]
+    pub fn share(self) -> Option<bool> {
         self.share
     }
 
     /// The limit of a command in bytes per second, completed by these settings.
-    pub(crate) fn rate(self, flag: Option<u64>) -> Option<u64> {
+    #[must_use]
+    pub fn rate(self, flag: Option<u64>) -> Option<u64> {
         flag.or(self.limit_rate)
     }
 }
@@ -338,7 +339,7 @@ impl TryFrom<RemoteText> for Remote {
     /// Refuses what the command line refuses too.
     fn try_from(text: RemoteText) -> Result<Self, String> {
         let place = text.url;
-        let security = SecurityFlags {
+        let login = Login {
             key: text.key,
             agent: text.agent,
             password_file: text.password_file,
@@ -350,44 +351,42 @@ impl TryFrom<RemoteText> for Remote {
             ca: text.ca,
             pin: text.pin,
             known_only: text.known_only,
-            protect: text.protect,
+            protect: text.protect.map(Level::from),
             insecure: text.insecure,
-            ssh: SshFlags {
-                ssh: text.ssh,
-                remote_program: text.remote_program,
-            },
-            ..SecurityFlags::default()
+            ssh: text.ssh,
+            remote_program: text.remote_program,
+            ..Login::default()
         };
-        if security.cert.is_some() != security.cert_key.is_some() {
+        if login.cert.is_some() != login.cert_key.is_some() {
             return Err("`cert` and `cert_key` need each other".into());
         }
-        if security.agent && security.key.is_some() {
+        if login.agent && login.key.is_some() {
             return Err("`agent` and `key` exclude each other".into());
         }
-        let others = SecurityFlags {
+        let others = Login {
             anonymous: false,
-            ..security.clone()
+            ..login.clone()
         };
-        if security.anonymous && others.names_credentials() {
+        if login.anonymous && others.names_credentials() {
             return Err("`anonymous` excludes other credentials".into());
         }
-        if security.insecure && security.protects() {
+        if login.insecure && login.protects() {
             return Err("`insecure` excludes credentials, and all that protects a session".into());
         }
-        if security.pin.is_some() && security.ca.is_some() {
+        if login.pin.is_some() && login.ca.is_some() {
             return Err("`pin` and `ca` exclude each other: nothing counts beside a pin".into());
         }
-        if let Some(text) = &security.ssh.remote_program {
+        if let Some(text) = &login.remote_program {
             read_program(text).map_err(|cause| format!("`remote_program`: {cause}"))?;
         }
         if place.address.is_of_ssh() {
-            ssh::check_for(&place, &security).map_err(|fault| fault.cause)?;
-        } else if security.ssh != SshFlags::default() {
+            login.check_for_ssh(&place).map_err(|fault| fault.cause)?;
+        } else if login.names_ssh() {
             return Err("`ssh` and `remote_program` are for ssh:// and sshftp:// URLs".into());
         }
         Ok(Self {
             place,
-            security,
+            login,
             session: SessionSettings {
                 channels: text.channels,
                 block_size: text.block_size,
@@ -424,8 +423,19 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Reads the name of a program. Nothing but blanks would be another command for the shell there.
+///
+/// # Errors
+/// A message for the user.
+pub fn read_program(text: &str) -> Result<String, String> {
+    match text.trim().is_empty() {
+        true => Err("it names no program".into()),
+        false => Ok(text.to_owned()),
+    }
+}
+
 /// A file that is named in `folder`; `-` stands for a prompt.
-fn located(file: &Path, folder: &Path) -> Result<PathBuf, Fault> {
+pub(super) fn located(file: &Path, folder: &Path) -> Result<PathBuf, Fault> {
     if file == "-" {
         return Ok(file.to_owned());
     }

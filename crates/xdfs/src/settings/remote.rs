@@ -5,11 +5,14 @@ use std::path::PathBuf;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
-use xdfs::security::Fingerprint;
-use xdfs::{Fault, RemotePlace};
+use xdfs_proto::Fault;
 
-use crate::flags::{CHANNELS_MAX, LevelFlag};
-use crate::size::{parse_block_size, parse_rate, parse_window};
+use super::size::{parse_block_size, parse_rate, parse_window};
+use crate::remote::RemotePlace;
+use crate::security::{Fingerprint, Level};
+
+/// Most channels of a session that can be asked for.
+pub const CHANNELS_MAX: u32 = 4096;
 
 /// A `[remote.NAME]` as it is written.
 #[derive(Deserialize)]
@@ -35,7 +38,7 @@ pub(super) struct RemoteText {
     pub(super) pin: Option<Fingerprint>,
     #[serde(default)]
     pub(super) known_only: bool,
-    pub(super) protect: Option<LevelFlag>,
+    pub(super) protect: Option<LevelText>,
     #[serde(default)]
     pub(super) insecure: bool,
     pub(super) ssh: Option<String>,
@@ -51,6 +54,27 @@ pub(super) struct RemoteText {
     #[serde(default, deserialize_with = "rate")]
     pub(super) limit_rate: Option<u64>,
     pub(super) share: Option<bool>,
+}
+
+/// A level as it is written.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum LevelText {
+    Private,
+    Safe,
+    Clear,
+    Unauthenticated,
+}
+
+impl From<LevelText> for Level {
+    fn from(text: LevelText) -> Self {
+        match text {
+            LevelText::Private => Self::Private,
+            LevelText::Safe => Self::Safe,
+            LevelText::Clear => Self::Clear,
+            LevelText::Unauthenticated => Self::Unauthenticated,
+        }
+    }
 }
 
 fn url<'de, D: Deserializer<'de>>(from: D) -> Result<RemotePlace, D::Error> {

@@ -4,7 +4,7 @@
 //! than taken literally, since the user means something else. Only lines typed in another shell
 //! ([`split_foreign`]) may have it.
 
-use xdfs::{Code, Fault};
+use xdfs_proto::{Code, Fault};
 
 /// Characters with a meaning in patterns.
 const PATTERN: &[u8] = b"*?[]\\!^-";
@@ -13,19 +13,20 @@ const REFUSED: &[u8] = b"|&;<>()`$";
 
 /// A word of a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Word {
+pub struct Word {
     /// Its text, without quotes.
-    pub(crate) bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// The word as a pattern, with quoted characters escaped; `None` without unquoted pattern
     /// characters.
-    pub(crate) pattern: Option<Vec<u8>>,
+    pub pattern: Option<Vec<u8>>,
     /// Its offset in the line.
-    pub(crate) start: usize,
+    pub start: usize,
 }
 
 impl Word {
     /// A word without quotes or patterns.
-    pub(crate) fn plain(bytes: impl Into<Vec<u8>>) -> Self {
+    #[must_use]
+    pub fn plain(bytes: impl Into<Vec<u8>>) -> Self {
         Self {
             bytes: bytes.into(),
             pattern: None,
@@ -38,7 +39,7 @@ impl Word {
 ///
 /// # Errors
 /// A quote isn't closed, or a refused character isn't quoted.
-pub(crate) fn split(line: &[u8]) -> Result<Vec<Word>, Fault> {
+pub fn split(line: &[u8]) -> Result<Vec<Word>, Fault> {
     let mut splitter = Splitter::new(line);
     splitter.run().map_err(|cause| {
         Fault::new(Code::InvalidArgument, "read the line", cause)
@@ -55,7 +56,8 @@ pub(crate) fn split(line: &[u8]) -> Result<Vec<Word>, Fault> {
 
 /// Splits typed text into lines at unquoted newlines. A backslash before a newline continues the
 /// line.
-pub(crate) fn lines(text: &str) -> Vec<&str> {
+#[must_use]
+pub fn lines(text: &str) -> Vec<&str> {
     let mut lines = Vec::new();
     let mut start = 0;
     // The open quote, and whether a backslash escapes within it.
@@ -99,13 +101,15 @@ pub(crate) fn lines(text: &str) -> Vec<&str> {
 
 /// The words of an unfinished line. The last one is to be completed; after a blank it is empty.
 /// `None` if nothing can be completed.
-pub(crate) fn split_unfinished(line: &[u8]) -> Option<Vec<Word>> {
+#[must_use]
+pub fn split_unfinished(line: &[u8]) -> Option<Vec<Word>> {
     unfinished(Splitter::new(line))
 }
 
 /// Like [`split_unfinished`], for a line typed in a shell of the system. What that shell expands is
 /// taken literally.
-pub(crate) fn split_foreign(line: &[u8]) -> Option<Vec<Word>> {
+#[must_use]
+pub fn split_foreign(line: &[u8]) -> Option<Vec<Word>> {
     unfinished(Splitter {
         is_foreign: true,
         ..Splitter::new(line)
@@ -128,7 +132,8 @@ fn unfinished(mut splitter: Splitter<'_>) -> Option<Vec<Word>> {
 
 /// A name escaped so that [`split`] reads it as one word. No quote stays open, so the user can
 /// continue typing.
-pub(crate) fn escaped(name: &[u8]) -> String {
+#[must_use]
+pub fn escaped(name: &[u8]) -> String {
     let mut out = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         for (at, c) in chunk.valid().char_indices() {

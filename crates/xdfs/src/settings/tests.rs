@@ -1,10 +1,16 @@
 //! Names and settings of servers, and mistakes in them.
 
-use xdfs::security::Fingerprint;
+use std::ffi::OsStr;
+use std::path::Path;
 
-use super::*;
-use crate::flags::LevelFlag;
-use crate::place::word_of;
+use xdfs_proto::{Code, Fault};
+
+use super::client::{ClientConfig, HINT, SCHEMES, located};
+use super::file::ConfigText;
+use super::login::Login;
+use crate::remote::RemotePlace;
+use crate::security::{Fingerprint, Level};
+use crate::session::ClientOptions;
 
 fn read(text: &str) -> Result<ClientConfig, Fault> {
     let text = ConfigText::new(b"config.toml", text.to_owned(), HINT);
@@ -57,15 +63,6 @@ fn names_stand_for_places() {
         assert_eq!(url_of(&config, word), None, "{word}");
     }
     assert_eq!(config.names().count(), 4);
-}
-
-#[test]
-fn words_name_their_places() {
-    let config = read("[remote.lab]\nurl = \"ssh://h/d\"").unwrap();
-    for word in ["lab:/x y", "lab:/~/x", "lab:/", "lab:/%41?pin=x"] {
-        let place = config.place(OsStr::new(word)).unwrap();
-        assert_eq!(word_of(&place), Some(word.into()));
-    }
 }
 
 #[test]
@@ -173,10 +170,10 @@ fn names_mean_nothing_else() {
     read("remote.SSH.url = \"xdfs://h\"").unwrap_err();
 }
 
-/// The flags of a command for `place`, completed.
-fn completed(config: &ClientConfig, word: &str, flags: SecurityFlags) -> SecurityFlags {
+/// The login to `word`, completed.
+fn completed(config: &ClientConfig, word: &str, login: Login) -> Login {
     let place = config.place(OsStr::new(word)).unwrap();
-    config.security(&place, &flags).unwrap()
+    config.login(&place, &login).unwrap()
 }
 
 #[test]
@@ -189,40 +186,40 @@ fn settings_are_those_of_their_place_and_flags_override_them() {
         pin("A")
     ))
     .unwrap();
-    let none = SecurityFlags::default;
+    let none = Login::default;
     let lab = completed(&config, "lab:x", none());
     assert_eq!(lab.key, Some("k".into()));
     assert_eq!((lab.pin, lab.known_only), (Some(pin("A")), true));
-    assert_eq!(lab.protect, Some(LevelFlag::Clear));
+    assert_eq!(lab.protect, Some(Level::Clear));
     let other = completed(&config, "other:x", none());
     assert!(other.key.is_none() && other.pin.is_none() && !other.known_only);
     assert_eq!(other.ca, Some("c".into()));
     let url: RemotePlace = "xdfs://h".parse().unwrap();
-    assert!(!config.security(&url, &none()).unwrap().protects());
+    assert!(!config.login(&url, &none()).unwrap().protects());
     // One credential is not shown beside another one, and a pin not checked beside another.
-    let flags = SecurityFlags {
+    let flags = Login {
         password_file: Some("p".into()),
-        protect: Some(LevelFlag::Private),
+        protect: Some(Level::Private),
         ..none()
     };
     let lab = completed(&config, "lab:x", flags);
     assert!(lab.key.is_none() && lab.password_file.is_some());
     assert_eq!(lab.pin, Some(pin("A")));
-    assert_eq!(lab.protect, Some(LevelFlag::Private));
-    let flags = SecurityFlags {
+    assert_eq!(lab.protect, Some(Level::Private));
+    let flags = Login {
         ca: Some("d".into()),
         ..none()
     };
     let lab = completed(&config, "lab:x", flags);
     assert_eq!((lab.pin, lab.ca), (None, Some("d".into())));
     assert_eq!(lab.key, Some("k".into()));
-    let insecure = SecurityFlags {
+    let insecure = Login {
         insecure: true,
         ..none()
     };
     let place = config.place(OsStr::new("lab:")).unwrap();
-    config.security(&place, &insecure).unwrap_err();
-    assert!(config.security(&url, &insecure).unwrap().insecure);
+    config.login(&place, &insecure).unwrap_err();
+    assert!(config.login(&url, &insecure).unwrap().insecure);
 }
 
 #[test]
@@ -247,7 +244,7 @@ fn defaults_complete_the_settings_of_all_places() {
     assert_eq!(lab.options(given).channels, Some(1));
     let options = url.options(ClientOptions::default());
     assert_eq!((options.channels, options.block_size), (Some(3), None));
-    let retries = |flag: Option<u32>| lab.retry(&RetryFlags { retries: flag }).retries_max;
+    let retries = |flag: Option<u32>| lab.retry(flag).retries_max;
     assert_eq!((retries(None), retries(Some(0))), (5, 0));
     assert_eq!(
         (lab.rate(None), lab.rate(Some(7))),
