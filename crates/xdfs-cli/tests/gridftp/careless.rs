@@ -206,7 +206,7 @@ impl Keeping {
         features: &str,
         refuses: impl Fn(&str, bool) -> Option<&'static str> + Send + Sync + 'static,
     ) -> Self {
-        let files = Arc::new(Mutex::new(BTreeMap::new()));
+        let files = Arc::new(Mutex::new(BTreeMap::<String, Vec<u8>>::new()));
         let kept = Arc::clone(&files);
         let fake = Fake::start(features, move |verb, argument, talk| {
             let size = |name: &str| kept.lock().unwrap().get(name).map(Vec::len);
@@ -222,6 +222,18 @@ impl Keeping {
                 }
                 "SITE" | "MFMT" => {
                     talk.say("200 fine\r\n");
+                }
+                "MLSD" => {
+                    let files = kept.lock().unwrap();
+                    let names = files.iter().filter_map(|(path, bytes)| {
+                        let name = path.strip_prefix(argument)?.strip_prefix('/')?;
+                        Some((name, bytes.len()))
+                    });
+                    let rows: String = names
+                        .map(|(name, size)| format!("Type=file;Size={size};{MODIFIED} {name}\r\n"))
+                        .collect();
+                    drop(files);
+                    sends(talk, &rows);
                 }
                 "SIZE" | "MLST" => {
                     let reply = match (size(argument), verb) {
@@ -329,6 +341,49 @@ fn a_file_is_replaced_where_renaming_replaces_nothing() {
         "{:?}",
         server.all()
     );
+}
+
+/// The same for a file that comes from another server, straight or through this machine, and for
+/// a synchronisation of two servers.
+#[test]
+fn a_file_of_another_server_is_replaced_where_renaming_replaces_nothing() {
+    let stage = Stage::open(446, &[]);
+    for refusal in ["553 exists", "550 File already there"] {
+        let source = Keeping::start(FACTS, |_, _| None);
+        source.put("/d/a", &content());
+        let source = source.fake.url("/d");
+        for words in [
+            &["cp", "-f", "-I", "--between=direct"][..],
+            &["cp", "-f", "-I", "--between=relay"],
+            &["cp", "-rf", "-I", "--between=direct"],
+            &["cp", "-rf", "-I", "--between=relay"],
+            &["sync"],
+            &["sync", "--between=direct"],
+            &["sync", "--between=relay"],
+        ] {
+            let target = Keeping::start(FACTS, move |_, is_there| is_there.then_some(refusal));
+            target.put("/d/a", b"earlier");
+            let (from, to) = match words[1..] {
+                ["-f", ..] => (format!("{source}/a"), target.fake.url("/d/a")),
+                ["-rf", ..] => (format!("{source}/"), target.fake.url("/d/")),
+                _ => (source.clone(), target.fake.url("/d")),
+            };
+            let words = [words, &["--insecure", "--retries=0", &from, &to]].concat();
+            let (succeeded, said) = outcome(&mut xdfs(&stage, &words));
+            assert!(succeeded, "{words:?}: {said}");
+            assert_eq!(target.all(), [("/d/a".to_owned(), content())], "{words:?}");
+        }
+        // For another reason than the file there, that keeps its name.
+        let target = Keeping::start(FACTS, |name, _| (name == "/d/a").then_some("550 not so"));
+        target.put("/d/a", b"earlier");
+        let (from, to) = (format!("{source}/a"), target.fake.url("/d/a"));
+        let words = ["cp", "-f", "--insecure", "--retries=0", "--between=direct"];
+        let words = [&words[..], &[&from, &to]].concat();
+        let (succeeded, said) = outcome(&mut xdfs(&stage, &words));
+        assert!(!succeeded && said.contains("not so"), "{said}");
+        let contents: Vec<_> = target.all().into_iter().map(|(_, bytes)| bytes).collect();
+        assert!(contents.contains(&b"earlier".to_vec()), "{said}");
+    }
 }
 
 #[test]
