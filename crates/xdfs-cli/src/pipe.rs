@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use xdfs::{
     Answer, Call, Client, Code, DigestValue, Fault, FileKind, LimitedBy, OpenOptions, Progress,
-    TimeShares, TransferResult, stream_fault,
+    StandardOutput, TimeShares, TransferResult, stream_fault,
 };
 
 use crate::interrupt::Interrupt;
@@ -249,7 +249,7 @@ fn print(
 ) -> Result<(), Fault> {
     let file = client.open_file(path, &OpenOptions::reading())?;
     let mut rest = (&file).take(length);
-    let mut out = io::stdout();
+    let mut out = StandardOutput;
     let mut piece = vec![0; pace.piece_bytes()];
     loop {
         let read = rest

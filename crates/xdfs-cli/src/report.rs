@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use xdfs::record::{Record, Totals};
 use xdfs::security::FirstUse;
 use xdfs::{
-    Deletion, DigestValue, Fault, PathDecision, Progress, Quoting, RemotePlace, SyncResult,
-    SyncStep, TransferResult, TreeResult,
+    Deletion, DigestValue, Fault, PathDecision, Progress, Quoting, RemotePlace, StandardOutput,
+    SyncResult, SyncStep, TransferResult, TreeResult,
 };
 
 use crate::console::{Console, printable, warning_text};
@@ -773,7 +773,7 @@ fn dry_run_line(label: &Label, result: &TransferResult) -> String {
 /// # Errors
 /// Any other failed write.
 pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), Fault> {
-    let mut out = std::io::stdout().lock();
+    let mut out = StandardOutput;
     let written = out.write_all(text.as_ref()).and_then(|()| out.flush());
     match written.err().and_then(|error| unwritten(&error)) {
         None => Ok(()),

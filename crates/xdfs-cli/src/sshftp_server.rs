@@ -15,7 +15,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use xdfs::{Code, Fault, GridftpOverSsh};
+use xdfs::{Code, Fault, GridftpOverSsh, StandardOutput};
 
 use crate::interrupt::handle_signals;
 
@@ -72,7 +72,7 @@ pub(crate) fn serve() -> Result<(), Fault> {
 /// Prints replies as they come.
 fn pass_on(mut replies: &UnixStream) -> io::Result<()> {
     let mut bytes = [0; BUFFER_BYTES];
-    let mut out = io::stdout().lock();
+    let mut out = StandardOutput;
     loop {
         match replies.read(&mut bytes) {
             Ok(0) => return Ok(()),

@@ -15,5 +15,6 @@ pub mod mount;
 pub mod poll;
 pub mod processor;
 pub mod program;
+pub mod standard;
 pub mod tcp;
 pub mod trusted;

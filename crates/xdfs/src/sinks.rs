@@ -2,6 +2,7 @@
 
 use xdfs_proto::Fault;
 use xdfs_store::{NullSink, OpenedSink, Sink, SinkRequest, Store, StreamSink};
+use xdfs_sys::standard::Output;
 
 /// A store with exactly one sink and no source.
 #[derive(Clone, Copy, Debug)]
@@ -16,10 +17,7 @@ impl Store for Nameless {
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
         let sink: Box<dyn Sink> = match self {
             Self::Null => Box::new(NullSink::new()),
-            Self::StandardOutput => Box::new(StreamSink::new(
-                Box::new(std::io::stdout()),
-                "standard output",
-            )),
+            Self::StandardOutput => Box::new(StreamSink::new(Box::new(Output), "standard output")),
         };
         Ok(OpenedSink {
             sink,

@@ -1,12 +1,12 @@
 //! The parts common to all path commands: sessions, output, failures, the exit code.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{BufWriter, IsTerminal as _, Stdout, Write as _};
+use std::io::{BufWriter, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use xdfs::record::Record;
 use xdfs::settings::ClientConfig;
-use xdfs::{ClientOptions, Fault, Quoting, RemotePlace, is_unread};
+use xdfs::{ClientOptions, Fault, Quoting, RemotePlace, StandardOutput, is_unread};
 
 use super::operand::{Operand, text_of};
 use super::wildcards;
@@ -29,7 +29,7 @@ pub(crate) struct PathCommand {
     security: SecurityFlags,
     stack: StackFlags,
     console: Console,
-    out: BufWriter<Stdout>,
+    out: BufWriter<StandardOutput>,
     /// Standard output is closed, or can't be written.
     unread: bool,
     /// The fault of standard output, reported at the end.
@@ -56,7 +56,7 @@ impl PathCommand {
             security: flags.security.clone(),
             stack: flags.stack.clone(),
             console: Console::new(flags.output()),
-            out: BufWriter::new(std::io::stdout()),
+            out: BufWriter::new(StandardOutput),
             unread: false,
             unwritten: None,
             context: context.clone(),

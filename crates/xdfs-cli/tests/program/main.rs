@@ -25,6 +25,8 @@ mod check;
 #[cfg(unix)]
 mod chosen;
 #[cfg(target_os = "linux")]
+mod closed;
+#[cfg(target_os = "linux")]
 mod completed;
 mod copy;
 #[cfg(target_os = "linux")]

@@ -9,6 +9,7 @@ use mio::unix::SourceFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use xdfs_sys::poll::{Event, Poller, Token};
+use xdfs_sys::standard::is_output_closed;
 
 use crate::socket::uninterrupted;
 use crate::stream::{Capabilities, Stream};
@@ -36,6 +37,9 @@ impl StdioStream {
     /// # Errors
     /// One of them is closed, or no descriptors are left.
     pub fn of_process() -> io::Result<Self> {
+        if is_output_closed() {
+            return Err(io::Error::other("standard output is closed"));
+        }
         let input = io::stdin().as_fd().try_clone_to_owned()?;
         let output = io::stdout().as_fd().try_clone_to_owned()?;
         Self::new(input, output)
