@@ -16,7 +16,7 @@ use crate::console::Console;
 use crate::context::Context;
 use crate::flags::{OutputFlags, SessionFlags, StripeFlags};
 use crate::interrupt::Interrupt;
-use crate::paths::wildcards;
+use crate::paths::wildcards::{self, Matched};
 use crate::place::Place;
 use crate::report::{Label, Reporter};
 
@@ -132,7 +132,7 @@ impl Connector {
         word: &OsStr,
     ) -> Result<(Vec<OsString>, Option<SharedClient>), Fault> {
         let mut asked = None;
-        let words = wildcards::words_of(&self.context, word, |place| {
+        let words = wildcards::words_of(&self.context, word, Matched::Entries, |place| {
             let client = self.connect(place)?;
             asked = Some(client.clone());
             self.leave(place, client.clone());

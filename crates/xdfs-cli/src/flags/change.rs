@@ -17,7 +17,7 @@ Examples:
   xdfs mkdir xdfs://host/runs
   xdfs mkdir -p -m 750 xdfs://host/runs/2026/01")]
 pub(crate) struct MkdirFlags {
-    /// The directories.
+    /// The directories. They are new, so that wildcards in them are characters.
     #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) urls: Vec<OsString>,
 
@@ -100,23 +100,21 @@ pub(crate) struct MvFlags {
     pub(crate) common: PathFlags,
 }
 
-/// Create a hard or symbolic link on a server.
+/// Create hard or symbolic links on a server.
 #[derive(Clone, Debug, Args)]
 #[command(
-    override_usage = "xdfs ln [OPTIONS] URL URL\n       xdfs ln -s [OPTIONS] TEXT URL",
+    override_usage = "xdfs ln [OPTIONS] URL... URL\n       xdfs ln -s [OPTIONS] TEXT... URL",
     after_help = "\
 Examples:
   xdfs ln xdfs://host/big.img xdfs://host/same.img
+  xdfs ln 'xdfs://host/runs/*.img' xdfs://host/all/
   xdfs ln -s runs/2026 xdfs://host/latest          the link says 'runs/2026'"
 )]
 pub(crate) struct LnFlags {
-    /// The file to link to; with -s, the text of the link, which is not checked.
-    #[arg(value_name = "TARGET", value_hint = ValueHint::Url)]
-    pub(crate) target: OsString,
-
-    /// The new link, or a directory to create it in under the name of TARGET.
-    #[arg(value_name = "URL", value_hint = ValueHint::Url)]
-    pub(crate) link: OsString,
+    /// The files to link to, and last the new link or a directory, in which each link has the name
+    /// of its file; with -s, texts of links instead of files, which are not checked.
+    #[arg(required = true, num_args = 2.., value_name = "URL", value_hint = ValueHint::Url)]
+    pub(crate) places: Vec<OsString>,
 
     /// Create a symbolic link.
     #[arg(short, long)]

@@ -40,7 +40,8 @@ pub(crate) struct PartialLsFlags {
 #[command(after_help = "\
 Examples:
   xdfs partial rm --older-than 7d xdfs://host/
-  xdfs partial rm xdfs://host/runs/big.img       the one of this file")]
+  xdfs partial rm xdfs://host/runs/big.img       the one of this file
+  xdfs partial rm 'xdfs://host/runs/*.img'       those of these files")]
 pub(crate) struct PartialRmFlags {
     #[command(flatten)]
     pub(crate) which: PartialFlags,

@@ -1,5 +1,7 @@
 //! `xdfs mkdir`, `rm`, `mv`, `ln`, `touch` and `truncate`.
 
+use std::ffi::OsStr;
+
 use xdfs::{Call, Client, Code, DigestKind, Fault, FileKind, LocalPlace, TransferOptions, quoted};
 
 use super::calls::stat;
@@ -220,16 +222,38 @@ pub(crate) fn mv(context: &Context, flags: &MvFlags) -> u8 {
 /// Runs `xdfs ln` and returns the exit code.
 pub(crate) fn ln(context: &Context, flags: &LnFlags) -> u8 {
     let mut command = PathCommand::new(context, "ln", &flags.common);
-    command.one(&text_of(&flags.link), |command| make_link(command, flags));
+    // At least two, by the definition of the flags.
+    let Some((link, targets)) = flags.places.split_last() else {
+        return command.finish();
+    };
+    let targets = match flags.symbolic {
+        // Texts, which need not name anything.
+        true => targets.to_vec(),
+        false => command.expanded(targets),
+    };
+    for target in &targets {
+        if command.is_over() {
+            break;
+        }
+        command.one(&text_of(link), |command| {
+            make_link(command, flags, target, link, targets.len() > 1)
+        });
+    }
     command.finish()
 }
 
-fn make_link(command: &mut PathCommand, flags: &LnFlags) -> Result<(), Fault> {
-    let mut link = command.operand(&flags.link)?;
+fn make_link(
+    command: &mut PathCommand,
+    flags: &LnFlags,
+    target: &OsStr,
+    link: &OsStr,
+    many: bool,
+) -> Result<(), Fault> {
+    let mut link = command.operand(link)?;
     let client = command.client(&link)?;
     let call = if flags.symbolic {
-        let text = flags.target.as_encoded_bytes();
-        if command.config()?.is_remote(&flags.target) {
+        let text = target.as_encoded_bytes();
+        if command.config()?.is_remote(target) {
             let cause = "the text of a symbolic link is a path, not a URL";
             return Err(
                 Fault::new(Code::InvalidArgument, "make the symbolic link", cause)
@@ -237,17 +261,17 @@ fn make_link(command: &mut PathCommand, flags: &LnFlags) -> Result<(), Fault> {
                     .hint("write the path as seen from the directory of the link"),
             );
         }
-        link.path = landing(&client, &link, last_part(text), false)?;
+        link.path = landing(&client, &link, last_part(text), many)?;
         Call::Symlink {
             target: text.to_vec(),
             path: link.path.clone(),
         }
     } else {
-        let existing = command.operand(&flags.target)?;
+        let existing = command.operand(target)?;
         if !existing.shares_session(&link) {
             return Err(two_servers("link"));
         }
-        link.path = landing(&client, &link, last_part(&existing.path), false)?;
+        link.path = landing(&client, &link, last_part(&existing.path), many)?;
         Call::Link {
             existing: existing.path,
             path: link.path.clone(),
@@ -340,7 +364,8 @@ fn wanted_times(command: &mut PathCommand, flags: &TouchFlags) -> Result<Times, 
         return Ok((time, time));
     };
     if command.config()?.is_remote(reference) {
-        let operand = command.operand(reference)?;
+        let reference = command.word_of(reference)?;
+        let operand = command.operand(&reference)?;
         let attributes = stat(&*command.client(&operand)?, &operand.path, true)?;
         let time = attributes.mtime().ok_or_else(|| {
             let cause = "the server tells no time of it";

@@ -9,7 +9,7 @@ use xdfs::settings::ClientConfig;
 use xdfs::{ClientOptions, Fault, Quoting, RemotePlace, StandardOutput, is_unread};
 
 use super::operand::{Operand, text_of};
-use super::wildcards;
+use super::wildcards::{self, Matched};
 use crate::client::{RunningCopy, SharedClient};
 use crate::console::Console;
 use crate::context::Context;
@@ -177,8 +177,12 @@ impl PathCommand {
     /// # Errors
     /// Nothing matches, or the server can't be asked.
     pub(crate) fn words_of(&mut self, word: &OsStr) -> Result<Vec<OsString>, Fault> {
+        self.words_matching(word, Matched::Entries)
+    }
+
+    fn words_matching(&mut self, word: &OsStr, matched: Matched) -> Result<Vec<OsString>, Fault> {
         let context = self.context.clone();
-        wildcards::words_of(&context, word, |place| {
+        wildcards::words_of(&context, word, matched, |place| {
             self.client(&Operand::new(word, place.clone()))
         })
     }
@@ -193,12 +197,17 @@ impl PathCommand {
 
     /// The words that these stand for. Reports those for which nothing matches.
     pub(crate) fn expanded(&mut self, words: &[OsString]) -> Vec<OsString> {
+        self.expanded_to(words, Matched::Entries)
+    }
+
+    /// The same, where names of another kind match.
+    pub(crate) fn expanded_to(&mut self, words: &[OsString], matched: Matched) -> Vec<OsString> {
         let mut expanded = Vec::with_capacity(words.len());
         for word in words {
             if self.is_over() {
                 break;
             }
-            match self.words_of(word) {
+            match self.words_matching(word, matched) {
                 Ok(words) => expanded.extend(words),
                 Err(fault) => self.one(&text_of(word), |_| Err(fault)),
             }

@@ -13,8 +13,11 @@ pub(crate) trait Names {
     /// It can't be listed.
     fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault>;
 
-    /// Whether the path exists.
-    fn exists(&mut self, path: &[u8]) -> bool;
+    /// Looks for the path.
+    ///
+    /// # Errors
+    /// It isn't there, or can't be looked for.
+    fn look(&mut self, path: &[u8]) -> Result<(), Fault>;
 
     /// Whether the path is a directory, or a link to one.
     fn is_directory(&mut self, path: &[u8]) -> bool;
@@ -39,7 +42,7 @@ pub(crate) fn expand(text: &[u8], side: &mut impl Names) -> Result<Vec<Vec<u8>>,
             if matched {
                 found.retain(|path| match part.is_empty() {
                     true => side.is_directory(path),
-                    false => side.exists(path),
+                    false => side.look(path).is_ok(),
                 });
             }
             continue;
@@ -103,8 +106,11 @@ mod tests {
             Ok(names.iter().map(|name| name.as_bytes().to_vec()).collect())
         }
 
-        fn exists(&mut self, path: &[u8]) -> bool {
-            path == b"d/y"
+        fn look(&mut self, path: &[u8]) -> Result<(), Fault> {
+            let is_there = path == b"d/y";
+            is_there
+                .then_some(())
+                .ok_or_else(|| Fault::new(Code::NotFound, "find", "none"))
         }
 
         fn is_directory(&mut self, path: &[u8]) -> bool {

@@ -24,6 +24,7 @@ mod space;
 mod sum;
 mod text;
 pub(crate) mod time;
+mod unfinished;
 pub(crate) mod walk;
 pub(crate) mod wildcards;
 

@@ -11,12 +11,14 @@ use xdfs::settings::ClientConfig;
 use xdfs::store::{LocalStore, Store as _};
 use xdfs::{Answer, Call, Client, Code, Entry, Fault, FileKind, Listing, PartialFile, PendingCall};
 
-use super::calls::{InFlight, stat, unexpected};
+use super::calls::{InFlight, stat};
 use super::command::PathCommand;
 use super::operand::{Operand, join, last_part, parent, text_of};
 use super::text::{align, human};
 use super::time::now;
+use super::unfinished::{call, finish};
 use super::walk::{LISTINGS_AHEAD, List, Walk, WalkEntry, WalkStep};
+use super::wildcards::Matched;
 use crate::context::Context;
 use crate::flags::{PartialCommand, PartialFlags};
 use crate::human::count;
@@ -50,7 +52,7 @@ fn ls(context: &Context, flags: &PartialFlags) -> u8 {
         let age = age_text(now().saturating_sub(file.mtime_ns));
         rows.push(vec![human(file.arrived), length, age, quoting.text(&path)]);
     };
-    for word in &flags.places {
+    for word in &command.expanded_to(&flags.places, Matched::Unfinished) {
         let text = text_of(word);
         command.one(&text, |command| {
             match Place::parse(command.config()?, word)? {
@@ -91,7 +93,7 @@ fn rm(context: &Context, flags: &PartialFlags) -> u8 {
         path: path.to_vec(),
         unchanged_since_ns: since,
     };
-    for word in &flags.places {
+    for word in &command.expanded_to(&flags.places, Matched::Unfinished) {
         let text = text_of(word);
         command.one(&text, |command| {
             let mut outcome = Outcome::default();
@@ -327,43 +329,6 @@ fn find(
         }
     }
     Ok(())
-}
-
-fn call(directory: &[u8], after: Vec<u8>) -> Call {
-    Call::ListPartial {
-        path: directory.to_vec(),
-        after,
-    }
-}
-
-/// The unfinished transfers of a directory, of which the first were asked for.
-fn finish(
-    client: &Client,
-    directory: &[u8],
-    asked: Result<PendingCall, Fault>,
-) -> Result<Vec<PartialFile>, Fault> {
-    let mut answer = asked
-        .and_then(PendingCall::wait)
-        .map_err(|fault| match fault.code {
-            Code::Unsupported => fault.hint("this server is too old for it"),
-            _ => fault,
-        })?;
-    let mut all: Vec<PartialFile> = Vec::new();
-    loop {
-        let Answer::Partial { files, more } = answer else {
-            return Err(unexpected("list the unfinished transfers in", directory));
-        };
-        // In their order, so a server can't make this go on for ever.
-        let last = all.last().map(|last| last.name.clone());
-        if files.first().map(|first| &first.name) <= last.as_ref() && last.is_some() {
-            return Err(unexpected("list the unfinished transfers in", directory));
-        }
-        all.extend(files);
-        let Some(last) = all.last().filter(|_| more) else {
-            return Ok(all);
-        };
-        answer = client.call(call(directory, last.name.clone()))?;
-    }
 }
 
 /// The listing of a directory with the unfinished transfers into it, as files of what they take.

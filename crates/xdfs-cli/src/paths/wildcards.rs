@@ -9,10 +9,21 @@ use xdfs::{Client, Code, Fault, FileKind, NamePattern, RemotePlace};
 
 use super::calls::stat;
 use super::expand::{Names, expand};
+use super::operand::{last_part, parent};
+use super::unfinished::targets;
 use crate::client::SharedClient;
 use crate::console::warn;
 use crate::context::Context;
 use crate::place::{Place, shown, word_of};
+
+/// What the names are that match wildcards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Matched {
+    /// Those of entries.
+    Entries,
+    /// Those of directories, and of the targets of unfinished transfers.
+    Unfinished,
+}
 
 /// The words that a word stands for: one for each path that matches, sorted, if it has wildcards on
 /// a server, and otherwise the word itself. `connect` opens a session with the server of a place.
@@ -22,6 +33,7 @@ use crate::place::{Place, shown, word_of};
 pub(crate) fn words_of(
     context: &Context,
     word: &OsStr,
+    matched: Matched,
     connect: impl FnOnce(&RemotePlace) -> Result<SharedClient, Fault>,
 ) -> Result<Vec<OsString>, Fault> {
     let itself = || Ok(vec![word.to_owned()]);
@@ -40,7 +52,11 @@ pub(crate) fn words_of(
         return itself();
     };
     let client = connect(&place)?;
-    let Some(paths) = matches(&client, &place.path, &pattern)? else {
+    let names = ServerNames {
+        client: &client,
+        matched,
+    };
+    let Some(paths) = matches(names, &place.path, &pattern)? else {
         return itself();
     };
     let words = paths.into_iter().map(|path| {
@@ -118,8 +134,12 @@ fn pattern_of_name(path: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The paths that match; `None` if the path exists as it is written.
-fn matches(client: &Client, path: &[u8], pattern: &[u8]) -> Result<Option<Vec<Vec<u8>>>, Fault> {
-    let mut names = ServerNames(client);
+fn matches(
+    mut names: ServerNames<'_>,
+    path: &[u8],
+    pattern: &[u8],
+) -> Result<Option<Vec<Vec<u8>>>, Fault> {
+    let client = names.client;
     match names.look(path) {
         Ok(()) => Ok(None),
         Err(fault) if matches!(fault.code, Code::NotFound | Code::NotDirectory) => {
@@ -163,25 +183,44 @@ pub(crate) fn listed_names(
 }
 
 /// Names on a server.
-struct ServerNames<'a>(&'a Client);
-
-impl ServerNames<'_> {
-    fn look(&self, path: &[u8]) -> Result<(), Fault> {
-        stat(self.0, path, false).map(|_| ())
-    }
+struct ServerNames<'a> {
+    client: &'a Client,
+    matched: Matched,
 }
 
 impl Names for ServerNames<'_> {
     fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
-        listed_names(self.0, directory, || Ok(()))
+        match self.matched {
+            Matched::Entries => listed_names(self.client, directory, || Ok(())),
+            Matched::Unfinished => {
+                let mut names = targets(self.client, directory)?;
+                for entry in self.client.list(directory) {
+                    let entry = entry?;
+                    if entry.attributes.kind == FileKind::Directory {
+                        names.push(entry.name);
+                    }
+                }
+                names.sort();
+                names.dedup();
+                Ok(names)
+            }
+        }
     }
 
-    fn exists(&mut self, path: &[u8]) -> bool {
-        self.look(path).is_ok()
+    fn look(&mut self, path: &[u8]) -> Result<(), Fault> {
+        let found = stat(self.client, path, false).map(drop);
+        match (self.matched, found) {
+            (Matched::Unfinished, Err(fault)) if fault.code == Code::NotFound => {
+                let targets = targets(self.client, parent(path));
+                let is_target = |names: Vec<Vec<u8>>| names.iter().any(|n| n == last_part(path));
+                targets.is_ok_and(is_target).then_some(()).ok_or(fault)
+            }
+            (_, found) => found,
+        }
     }
 
     fn is_directory(&mut self, path: &[u8]) -> bool {
-        let found = stat(self.0, path, true);
+        let found = stat(self.client, path, true);
         found.is_ok_and(|found| found.kind == FileKind::Directory)
     }
 }

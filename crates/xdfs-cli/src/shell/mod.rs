@@ -548,16 +548,12 @@ impl Names for RemoteNames<'_> {
         })
     }
 
-    fn exists(&mut self, path: &[u8]) -> bool {
-        let Ok(path) = self.shell.absolute(path) else {
-            return false;
-        };
+    fn look(&mut self, path: &[u8]) -> Result<(), Fault> {
         let call = Call::Stat {
-            path: trimmed(path),
+            path: trimmed(self.shell.absolute(path)?),
             follow: false,
         };
-        let client = self.shell.session.session();
-        client.is_ok_and(|client| client.call(call).is_ok())
+        self.shell.session.session()?.call(call).map(drop)
     }
 
     fn is_directory(&mut self, path: &[u8]) -> bool {
@@ -589,8 +585,11 @@ impl Names for LocalNames {
         Ok(names)
     }
 
-    fn exists(&mut self, path: &[u8]) -> bool {
-        local_path(path).is_ok_and(|path| path.symlink_metadata().is_ok())
+    fn look(&mut self, path: &[u8]) -> Result<(), Fault> {
+        let found = local_path(path)?.symlink_metadata();
+        found
+            .map(drop)
+            .map_err(|error| Fault::from_io("find", path, &error))
     }
 
     fn is_directory(&mut self, path: &[u8]) -> bool {

@@ -143,7 +143,7 @@ fn side(command: &[u8], index: usize, count: usize, symbolic: bool) -> Side {
         b"put" | b"lcd" => Side::Local,
         b"get" if is_target => Side::Local,
         b"chmod" | b"chown" if index == 0 => Side::Text,
-        b"ln" if index == 0 && symbolic => Side::Text,
+        b"ln" if symbolic && !is_target => Side::Text,
         b"exit" | b"help" | b"history" | b"lpwd" | b"pwd" | b"quit" => Side::Text,
         _ => Side::Remote,
     }
@@ -200,6 +200,8 @@ mod tests {
             ("chown -h 1:2 a b", "cfxtt"),
             ("ln a b", "ctt"),
             ("ln -sf a b", "cfxt"),
+            ("ln -s a b c", "cfxxt"),
+            ("ln a b c", "cttt"),
             ("ln --symbolic a b", "cfxt"),
             ("touch -r a b", "cfvt"),
             ("truncate -s -1K a", "cfvt"),

@@ -134,6 +134,39 @@ fn they_are_listed_counted_and_removed() {
     assert_content(place.remote("runs/deep/big"), &expected);
 }
 
+/// Wildcards match directories, and the targets of unfinished transfers, which aren't there yet.
+#[test]
+fn wildcards_match_targets() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let source = place.make_here("big", &content(48, SIZE));
+    for (directory, names) in [("a", &["x.img", "y.dat"][..]), ("b", &["z.img"])] {
+        fs::create_dir(place.remote(directory)).unwrap();
+        fs::write(place.remote(directory).join("whole.img"), b"x").unwrap();
+        for name in names {
+            let target = server.url(&format!("/{directory}/{name}"));
+            interrupt(&source, &target, place.remote(directory));
+        }
+    }
+    let found = |pattern: &str| {
+        let found = partials(&server.url(pattern), &[]);
+        let paths = found.iter().map(|line| line["path"].as_str().unwrap());
+        paths.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(found("/*"), ["/a/x.img", "/a/y.dat", "/b/z.img"]);
+    assert_eq!(found("/*/*.img"), ["/a/x.img", "/b/z.img"]);
+    assert_eq!(found("/a/[xy].*"), ["/a/x.img", "/a/y.dat"]);
+    let none = server.url("/a/whole*");
+    xdfs(["partial", "ls", &none]).fails(4, &["no name matches"]);
+    xdfs(["partial", "rm", &server.url("/*/*.img")]).ok();
+    assert_eq!(found("/*"), ["/a/y.dat"]);
+    // A target is taken as it is written, if there is an unfinished transfer to it.
+    let starred = server.url("/a/*.dat");
+    interrupt(&source, &server.url("/a/%2A.dat"), place.remote("a"));
+    xdfs(["partial", "rm", &starred]).ok();
+    assert_eq!(found("/*"), ["/a/y.dat"]);
+}
+
 #[test]
 fn those_that_run_stay() {
     let place = Place::new();

@@ -421,6 +421,34 @@ fn wildcards_stand_for_names_in_every_command() {
     assert!(fs::exists(root.join(".w4")).unwrap());
 }
 
+#[test]
+fn links_are_made_to_names_that_match_wildcards() {
+    let (place, server) = tree();
+    let root = place.root();
+    for name in ["v1", "v2"] {
+        fs::write(root.join(name), name).unwrap();
+    }
+    let v = server.url("/v*");
+    there(&["ln", &v, &server.url("/new")]).fails(4, &["/new"]);
+    there(&["ln", &server.url("/v[1]"), &server.url("/new")]).ok();
+    there(&["mkdir", &server.url("/linked")]).ok();
+    there(&["ln", &v, &server.url("/linked")]).ok();
+    assert_eq!(fs::read(root.join("new")).unwrap(), b"v1");
+    assert_eq!(names(root.join("linked")), ["v1", "v2"]);
+    there(&["ln", &server.url("/none*"), &server.url("/other")]).fails(4, &["no name matches"]);
+    // The text of a symbolic link and the name of a directory are taken as they are.
+    there(&["ln", "-s", "../v*", "../v1", &server.url("/linked/")]).fails(6, &["--force"]);
+    assert_eq!(
+        fs::read_link(root.join("linked/v*")).unwrap(),
+        Path::new("../v*")
+    );
+    there(&["mkdir", &server.url("/w*")]).ok();
+    assert!(root.join("w*").is_dir());
+    // The times of one path.
+    there(&["touch", "-r", &server.url("/v[1]"), &server.url("/v2")]).ok();
+    there(&["touch", "-r", &v, &server.url("/v2")]).fails(2, &["2 names match"]);
+}
+
 /// A reader that has read enough ends a command without a message.
 #[test]
 fn a_reader_that_ends_is_no_failure() {
