@@ -36,9 +36,9 @@ pub(crate) fn run(flags: ServeFlags) -> u8 {
     {
         console.info(&format!("warning: {warning}"));
     }
-    if !report.outdated.is_empty() {
-        let outdated = report.outdated.iter();
-        outdated.for_each(|found| console.error(&found.fault));
+    if !report.unfit.is_empty() {
+        let unfit = report.unfit.iter();
+        unfit.for_each(|found| console.error(&found.fault));
         return Code::InvalidArgument.exit_code();
     }
     match print(text(&builder, &report)) {
@@ -95,6 +95,9 @@ pub(crate) fn checked(
     let mut report = builder.check();
     for found in std::mem::take(&mut report.faults) {
         faults.push(located(found.setting, found.number, found.fault));
+    }
+    for found in &mut report.unfit {
+        found.fault = located(found.setting, found.number, found.fault.clone());
     }
     if faults.is_empty() {
         Ok((builder, report, bounds))

@@ -134,11 +134,11 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
     server.run()
 }
 
-/// The warnings of the check of the settings. Certificates that have ended don't keep it from
-/// serving.
+/// The warnings of the check of the settings, for a server that runs: what doesn't fit the time or
+/// the machine doesn't keep it from serving.
 fn more_warnings(report: &SettingsReport) -> Vec<String> {
-    let outdated = report.outdated.iter().map(|found| found.fault.to_string());
-    outdated.chain(report.warnings.iter().cloned()).collect()
+    let unfit = report.unfit.iter().map(|found| found.fault.to_string());
+    unfit.chain(report.warnings.iter().cloned()).collect()
 }
 
 /// Reads the settings again, and uses them if they are valid. `bounds` are those of the settings in

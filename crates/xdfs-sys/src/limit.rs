@@ -32,6 +32,18 @@ pub fn descriptor_limit() -> Option<u64> {
     None
 }
 
+/// The most descriptors that the process may have after [`raise_descriptor_limit`], if known.
+#[must_use]
+pub fn descriptor_limit_max() -> Option<u64> {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, getrlimit};
+        getrlimit(Resource::Nofile).maximum
+    }
+    #[cfg(not(unix))]
+    None
+}
+
 /// A number that differs between boots of the system; `None` where the system provides none.
 #[must_use]
 pub fn boot_number() -> Option<u64> {

@@ -1,7 +1,7 @@
 //! The server: listeners, the acceptor, and one pipeline per session.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -24,7 +24,7 @@ use crate::gridftp::{GridftpDoor, GridftpSettings};
 use crate::local_path::path_bytes;
 use crate::remote::{Address, DEFAULT_PORT, Listen};
 use crate::security::{
-    Fingerprint, PersonalGate, SecureGate, ServerSecurity, SettingsReport, Tickets,
+    Fingerprint, PersonalGate, SecureGate, ServerSecurity, SettingFault, SettingsReport, Tickets,
     TunnelsWithoutUsers, keep_apart,
 };
 use crate::stack::{address_of, adopting_stack, endpoint, listening_stack, resolve};
@@ -177,6 +177,9 @@ impl ServerBuilder {
                 let is_protected = self.insecure || self.security.is_some();
                 report.note("listen", number, check_loopback(&endpoint, is_protected));
                 report.note("listen", number, check_folder(&endpoint));
+                report
+                    .unfit
+                    .extend(check_is_here(&endpoint, "listen", number));
             }
         }
         if let Some(gridftp) = &self.gridftp {
@@ -184,6 +187,7 @@ impl ServerBuilder {
             let addresses = report.note("gridftp", 0, gridftp.addresses(is_protected));
             for address in addresses.unwrap_or_default() {
                 let own = Endpoint::new("tcp".to_owned(), Location::Socket(address));
+                report.unfit.extend(check_is_here(&own, "gridftp", 0));
                 if taken.iter().any(|at| clash(at, &own)) {
                     report.note::<()>("gridftp", 0, Err(listened_twice(&own)));
                     break;
@@ -204,7 +208,32 @@ impl ServerBuilder {
                 report.note("root", 0, keep_apart([self.root.as_path()], private));
             }
         }
+        report.warnings.extend(self.beyond_the_machine());
         report
+    }
+
+    /// Limits that are above what the machine has.
+    fn beyond_the_machine(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let memory = xdfs_sys::memory::memory_bytes();
+        if let Some((wanted, all)) = self.memory_bytes_max.zip(memory)
+            && wanted > all
+        {
+            warnings.push(format!(
+                "memory_max is {wanted} bytes, and this machine has {all}: transfers could use up \
+                 all of it"
+            ));
+        }
+        if let Some(most) = xdfs_sys::limit::descriptor_limit_max()
+            && self.sessions_max as u64 > most
+        {
+            warnings.push(format!(
+                "sessions_max is {}, and the process may open {most} files and connections, of \
+                 which each session needs one at least (ulimit -n, LimitNOFILE)",
+                self.sessions_max
+            ));
+        }
+        warnings
     }
 
     /// The checked rules about tunnels. Their groups are those of the exports.
@@ -474,6 +503,33 @@ fn check_folder(endpoint: &Endpoint) -> Result<(), Fault> {
     }
     let found = std::fs::read_dir(folder).map(drop);
     found.map_err(|e| Fault::from_io(format!("listen on {endpoint}"), path_bytes(folder), &e))
+}
+
+/// The fault of an address that this machine doesn't have.
+fn check_is_here(
+    endpoint: &Endpoint,
+    setting: &'static str,
+    number: usize,
+) -> Option<SettingFault> {
+    let mut address = endpoint.socket()?;
+    // The system tells it by binding. Nobody can connect to a port of UDP that is closed at once,
+    // and any port will do.
+    address.set_port(0);
+    let error = UdpSocket::bind(address).err()?;
+    let operation = format!("listen on {endpoint}");
+    let fault = match error.kind() {
+        std::io::ErrorKind::AddrNotAvailable => {
+            let cause = "this machine doesn't have the address";
+            Fault::new(Code::InvalidArgument, operation, cause)
+                .hint("name one of its addresses, or all of them: 0.0.0.0 or [::]")
+        }
+        _ => Fault::from_io(operation, "", &error),
+    };
+    Some(SettingFault {
+        setting,
+        number,
+        fault,
+    })
 }
 
 /// Whether the system refuses to listen at both: at the same path, or at the same port of addresses

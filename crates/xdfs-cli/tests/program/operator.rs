@@ -275,6 +275,64 @@ fn listeners_at_one_address_are_errors() {
 }
 
 #[test]
+fn what_the_machine_does_not_have_is_named() {
+    let place = Place::new();
+    let with = |more: &str, listen: &str| {
+        let text = EXPORTS.replace("\"127.0.0.1:0\", \"unix:sock\"", listen);
+        place.make_here("xdfs.toml", format!("{more}{text}").as_bytes())
+    };
+    let here = "\"127.0.0.1:0\"";
+    // Of documentation (RFC 5737, RFC 3849): no machine has them.
+    for listen in [
+        "\"127.0.0.1:0\", \"192.0.2.1:2799\"",
+        "\"192.0.2.1:0\"",
+        "\"[2001:db8::1]:2799\"",
+        "\"quic://192.0.2.1:2799\"",
+    ] {
+        let words = ["this machine doesn't have the address", "line 1", "0.0.0.0"];
+        let run = check(&with("", listen)).fails(2, &words[..2]);
+        assert!(run.stderr.contains(words[2]), "{}", run.stderr);
+        assert!(run.stdout.is_empty(), "{}", run.text());
+    }
+    let gridftp = "\n[gridftp]\nlisten = \"192.0.2.1\"\n";
+    let text = EXPORTS.replace("\"127.0.0.1:0\", \"unix:sock\"", here) + gridftp;
+    let config = place.make_here("gridftp.toml", text.as_bytes());
+    check(&config).fails(2, &["192.0.2.1", "doesn't have the address"]);
+    for listen in [here, "\"0.0.0.0:2799\"", "\"127.9.8.7:2799\", \"unix:s\""] {
+        let run = check(&with("", listen)).ok();
+        assert!(!run.stderr.contains("address"), "{}", run.stderr);
+    }
+    // More than any machine has.
+    let run = check(&with("memory_max = \"900P\"\n", here)).ok();
+    let warned = &run.stderr;
+    assert!(
+        warned.contains("warning: memory_max is 1013309916158361600 bytes"),
+        "{warned}"
+    );
+    let run = check(&with("sessions_max = 4000000000\n", here)).ok();
+    let warned = &run.stderr;
+    assert!(
+        warned.contains("warning: sessions_max is 4000000000"),
+        "{warned}"
+    );
+    let run = check(&with("memory_max = \"2M\"\nsessions_max = 3\n", here)).ok();
+    assert!(!run.stderr.contains("_max"), "{}", run.stderr);
+    for (value, words) in [
+        ("0", "at least 1M"),
+        ("-1", "number of bytes"),
+        ("1.5", "number of bytes"),
+        ("\"\"", "line 1"),
+        ("\"-1\"", "line 1"),
+        ("\"1 elephant\"", "line 1"),
+        ("\"99999999999999999999G\"", "line 1"),
+        ("[1]", "number of bytes"),
+    ] {
+        let run = check(&with(&format!("memory_max = {value}\n"), here));
+        run.fails(2, &["line 1", words]);
+    }
+}
+
+#[test]
 fn rights_and_limits_are_shown_and_likely_slips_warned_of() {
     let place = Place::new();
     let inner = place.remote("inner");

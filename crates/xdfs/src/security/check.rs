@@ -43,9 +43,11 @@ pub struct SettingsReport {
     pub password_users: Vec<String>,
     /// The users with a list of keys, and the number of keys in it.
     pub key_users: Vec<(String, usize)>,
-    /// Certificates that have ended or aren't valid yet. The server serves with them nevertheless,
-    /// and clients that verify them fail.
-    pub outdated: Vec<SettingFault>,
+    /// Settings that don't fit the time or the machine. Certificates that have ended or aren't
+    /// valid yet: the server serves with them nevertheless, and clients that verify them fail.
+    /// Addresses to listen on that the machine doesn't have: the server doesn't start with them,
+    /// and one that runs isn't concerned.
+    pub unfit: Vec<SettingFault>,
     /// The settings that are allowed and probably mistakes, in words.
     pub warnings: Vec<String>,
     /// The end of the server's certificate, in seconds since 1970; `None` if there is none yet.
@@ -201,7 +203,7 @@ impl ServerSecurity {
             Some(Timeliness::Invalid(what)) => {
                 let fault = Fault::new(Code::InvalidArgument, "read the certificate", what);
                 let name = file.as_os_str().as_encoded_bytes();
-                report.outdated.push(SettingFault {
+                report.unfit.push(SettingFault {
                     setting,
                     number: 0,
                     fault: fault.path(name).hint("put a new one in its place"),
