@@ -30,6 +30,8 @@ mod closed;
 mod completed;
 mod copy;
 #[cfg(target_os = "linux")]
+mod deep;
+#[cfg(target_os = "linux")]
 mod deletes;
 mod demo;
 #[cfg(unix)]

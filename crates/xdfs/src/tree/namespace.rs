@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use xdfs_proto::{ChecksumKind, Code, Fault, Machine};
+use xdfs_proto::{ChecksumKind, Code, Fault, Limits, Machine};
 use xdfs_store::tree_journal::Mark;
 use xdfs_store::{LocalStore, local};
 
@@ -21,6 +21,21 @@ use crate::paths::{
 
 /// Calls in flight that look up or change entries.
 pub(super) const CALLS_MAX: usize = 64;
+
+/// Checks that the path of an entry beneath the root can be sent: a longer one would be refused
+/// together with all entries that are sent with it.
+///
+/// # Errors
+/// [`Code::NameTooLong`].
+pub(super) fn check_length(path: &[u8]) -> Result<(), Fault> {
+    let most = Limits::default().path_bytes_max;
+    if path.len() <= most {
+        return Ok(());
+    }
+    let cause = format!("its path in the tree has more than {most} bytes");
+    let fault = Fault::new(Code::NameTooLong, "copy", cause).path(path);
+    Err(fault.hint("copy a directory further down by itself"))
+}
 
 /// One side of a tree copy.
 pub(super) struct Namespace<'a> {

@@ -13,7 +13,7 @@ use super::foreseen::CheckedRights;
 use super::journal::FinishedEntries;
 use super::links::{FileNumber, Link};
 use super::name_collisions::ListedNames;
-use super::namespace::FoundName;
+use super::namespace::{FoundName, check_length};
 use super::run::TreeRun;
 use super::tracker::split;
 use super::version::{looks_like, mark_of, totals_of};
@@ -88,6 +88,12 @@ impl TreeRun<'_> {
                 given += 1;
                 found.is_directory = false;
                 feed.send(Event::Unread(found, *fault));
+                continue;
+            }
+            if let Err(fault) = check_length(&found.path) {
+                given += 1;
+                found.is_directory = false;
+                feed.send(Event::Unread(found, self.source.fault(fault)));
                 continue;
             }
             if let Some(fault) = self.own_target(&found) {

@@ -9,6 +9,7 @@ mod consent;
 mod delta;
 mod name_matches;
 mod plan;
+mod refusals;
 mod removal;
 mod swap;
 mod view;

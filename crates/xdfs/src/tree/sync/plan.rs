@@ -8,18 +8,19 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use xdfs_proto::{ChecksumKind, ChecksumValue, Code, Fault};
+use xdfs_proto::{ChecksumKind, ChecksumValue, Fault};
 use xdfs_store::local::SettableOwners;
 use xdfs_sys::fs::masked;
 
 use super::backup::{Backup, is_marked};
 use super::name_matches::{DeferredEntry, Listed, NameMatch, NameMatches, match_names, same};
+use super::refusals::{clash, in_the_way, not_moved};
 use super::view::View;
-use super::{Compare, OPERATION, SyncOptions, swap};
+use super::{Compare, SyncOptions, swap};
 use crate::mtime::is_equal_or_cut;
 use crate::paths::{Answer, Attributes, Entry, FileKind, join};
 use crate::tree::filter::upwards;
-use crate::tree::namespace::{Namespace, Pending, odd_answer};
+use crate::tree::namespace::{Namespace, Pending, check_length, odd_answer};
 use crate::tree::options::SMALL_BYTES_MAX;
 use crate::tree::run::TreeRun;
 use crate::tree::tracker::OWNER_ALL;
@@ -138,12 +139,12 @@ enum Presence {
 }
 
 /// A comparison of contents in progress.
-/// The metadata differs.
 struct Question<'a> {
     entry: Listed,
     parent: Directory,
     source: Pending<'a>,
     target: Pending<'a>,
+    /// The metadata differs.
     differs: bool,
 }
 
@@ -477,6 +478,10 @@ impl<'a> Comparison<'a> {
             let twin = target.next_if(|t| t.name == entry.name);
             let path = join(&directory.0, &entry.name);
             if self.leaves_out(&path, &entry) {
+                continue;
+            }
+            if let Err(fault) = check_length(&path) {
+                self.failed_at_source(&path, fault);
                 continue;
             }
             let attributes = entry.attributes;
@@ -854,28 +859,6 @@ fn digest_kind(options: &SyncOptions, sides: [View<'_>; 2]) -> ChecksumKind {
     let mut kinds = std::iter::once(wanted).chain(others);
     let both = |kind: &ChecksumKind| sides.iter().all(|side| side.computes(*kind));
     kinds.find(both).unwrap_or(wanted)
-}
-
-fn clash(is_directory: bool) -> Fault {
-    let (code, cause) = if is_directory {
-        (Code::IsDirectory, "there is a directory in its place")
-    } else {
-        (
-            Code::NotDirectory,
-            "it is a directory, but not at the target",
-        )
-    };
-    Fault::new(code, OPERATION, cause).hint("use --delete to replace it")
-}
-
-fn in_the_way() -> Fault {
-    let cause = "the entry in its way has contents that have to stay";
-    Fault::new(Code::NotEmpty, OPERATION, cause)
-}
-
-fn not_moved() -> Fault {
-    let cause = "it is neither a file, a directory, a link nor a named pipe";
-    Fault::new(Code::Unsupported, OPERATION, cause)
 }
 
 fn is_moved(kind: FileKind) -> bool {
