@@ -1,5 +1,7 @@
-//! Failures that a dry run of a copy foresees: entries in the way, and rights that are missing at
-//! the target.
+//! Failures that a dry run foresees: entries in the way, and rights that are missing at the
+//! target.
+
+use std::collections::HashMap;
 
 use xdfs_engine::command::TransferKind;
 use xdfs_engine::{PackSource, UploadSpec};
@@ -10,6 +12,7 @@ use xdfs_store::{LocalStore, SinkRequest, Store as _};
 use super::namespace::FoundName;
 use super::run::TreeRun;
 use super::space::above;
+use super::tracker::split;
 use crate::paths::FileKind;
 use crate::transfer::TransferOptions;
 
@@ -17,6 +20,52 @@ use crate::transfer::TransferOptions;
 /// whether they may be replaced.
 #[derive(Debug, Default)]
 pub(super) struct CheckedRights([Option<Result<(), Fault>>; 2]);
+
+/// The directories in which a dry run of a synchronisation would change something.
+#[derive(Debug, Default)]
+pub(super) struct ForeseenDirectories(HashMap<Vec<u8>, ForeseenDirectory>);
+
+#[derive(Debug)]
+enum ForeseenDirectory {
+    /// It would be created.
+    New,
+    /// It can't be created, and is reported.
+    Refused,
+    There(CheckedRights),
+}
+
+impl ForeseenDirectories {
+    /// The directory would be created.
+    pub(super) fn add_new(&mut self, path: &[u8]) {
+        self.0.insert(path.to_vec(), ForeseenDirectory::New);
+    }
+
+    /// Whether an entry could be created, or replaced if it `replaces` one; `None` if its
+    /// directory can't be created, which is reported.
+    pub(super) fn check(
+        &mut self,
+        run: &TreeRun<'_>,
+        path: &[u8],
+        is_directory: bool,
+        replaces: bool,
+    ) -> Option<Result<(), Fault>> {
+        let above = self.0.entry(split(path).0.to_vec());
+        let result = match above.or_insert(ForeseenDirectory::There(CheckedRights::default())) {
+            ForeseenDirectory::New => Some(Ok(())),
+            ForeseenDirectory::Refused => None,
+            ForeseenDirectory::There(checked) => Some(run.check_change(path, replaces, checked)),
+        };
+        if is_directory && !replaces {
+            let is_new = matches!(result, Some(Ok(())));
+            let directory = match is_new {
+                true => ForeseenDirectory::New,
+                false => ForeseenDirectory::Refused,
+            };
+            self.0.insert(path.to_vec(), directory);
+        }
+        result
+    }
+}
 
 impl TreeRun<'_> {
     /// The reason that an entry can't be copied, if it is known in advance. `there` is the kind of
@@ -48,12 +97,53 @@ impl TreeRun<'_> {
             }
             _ => {}
         }
-        let replaces = there.is_some();
+        let checked = self.checked(&found.path, there.is_some(), checked);
+        checked.err().map(|fault| fault.path(&found.path))
+    }
+
+    /// Whether an entry may be created or replaced, which is asked once for all entries of its
+    /// directory.
+    fn checked(
+        &self,
+        path: &[u8],
+        replaces: bool,
+        checked: &mut CheckedRights,
+    ) -> Result<(), Fault> {
         let checked = &mut checked.0[usize::from(replaces)];
-        let checked = checked
-            .get_or_insert_with(|| self.check_right(self.target.path(&found.path), replaces));
-        let fault = checked.clone().err()?;
-        Some(fault.path(&found.path))
+        let checked =
+            checked.get_or_insert_with(|| self.check_right(self.target.path(path), replaces));
+        checked.clone()
+    }
+
+    /// Whether a synchronisation may create or replace an entry. What is in its way is no obstacle:
+    /// the comparison has dealt with it. Nor is a directory that its owner has closed, which would
+    /// be opened.
+    fn check_change(
+        &self,
+        path: &[u8],
+        replaces: bool,
+        checked: &mut CheckedRights,
+    ) -> Result<(), Fault> {
+        let fault = match self.checked(path, replaces, checked) {
+            Ok(()) => return Ok(()),
+            Err(fault) => fault.path(path),
+        };
+        let is_obstacle = match fault.code {
+            Code::AlreadyExists | Code::IsDirectory | Code::NotDirectory | Code::NotFound => false,
+            Code::PermissionDenied => {
+                let found = self.target.look_up([split(path).0].into_iter()).pop();
+                matches!(found, Some(Ok(Some(found))) if !self.would_open(&found))
+            }
+            _ => true,
+        };
+        match is_obstacle {
+            true => Err(fault),
+            false => {
+                // For the others of the directory.
+                checked.0[usize::from(replaces)] = Some(Ok(()));
+                Ok(())
+            }
+        }
     }
 
     /// Whether the root of the target may be created.

@@ -17,8 +17,7 @@ impl TreeRun<'_> {
     /// is changed by and it hasn't got them. If that fails, what is to change there fails too and
     /// says why.
     pub(super) fn open_directory(&self, path: &[u8], found: &Attributes) {
-        let is_open = found.mode & OWNER_ALL == OWNER_ALL;
-        if is_open || self.options.dry_run || !self.is_own(found) {
+        if self.options.dry_run || !self.would_open(found) {
             return;
         }
         if self.set_directory_mode(path, found.mode | OWNER_ALL) {
@@ -69,6 +68,12 @@ impl TreeRun<'_> {
 
     /// Whether an entry belongs to the user that the target is changed by, who has no rights beyond
     /// those of an owner.
+    /// Whether a directory lacks rights of its owner, which is the user that the target is changed
+    /// by.
+    pub(super) fn would_open(&self, found: &Attributes) -> bool {
+        found.mode & OWNER_ALL != OWNER_ALL && self.is_own(found)
+    }
+
     fn is_own(&self, found: &Attributes) -> bool {
         match self.settable_owners() {
             SettableOwners::Any => false,

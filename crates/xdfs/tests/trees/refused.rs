@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 
-use xdfs::{Code, TreeEvent, TreeOptions};
+use xdfs::{Code, SyncOptions, TreeEvent, TreeOptions};
 
 use xdfs_testkit::nobody;
 
@@ -240,4 +240,144 @@ fn a_dry_run_foresees_directories_that_can_t_be_written() {
             fs::remove_dir_all(source).unwrap();
         }
     });
+}
+
+/// What can't be written to fails in a dry run of a synchronisation as it does in the run; what its
+/// owner has closed is opened, and fails in neither.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_dry_run_of_a_synchronisation_foresees_what_can_t_be_written() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    if !nobody::is_root() {
+        return xdfs_testkit::skip::test("only root makes directories of several owners");
+    }
+    let folders = Folders::new(18);
+    nobody::let_in(&folders.root()).unwrap();
+    nobody::let_in(&folders.here("")).unwrap();
+    for up in [true, false] {
+        let name = format!("tree{up}");
+        let (here, there) = (folders.here(&name), folders.root().join(&name));
+        let (source, target) = match up {
+            true => (&here, &there),
+            false => (&there, &here),
+        };
+        for directory in ["closed/made", "own", "open"] {
+            fs::create_dir_all(source.join(directory)).unwrap();
+        }
+        for name in [
+            "closed/new",
+            "closed/changed",
+            "closed/made/below",
+            "own/new",
+            "open/new",
+        ] {
+            fs::write(source.join(name), "of the source").unwrap();
+        }
+        for directory in ["closed", "own", "open"] {
+            fs::create_dir_all(target.join(directory)).unwrap();
+        }
+        for name in ["closed/changed", "closed/extra", "open/extra"] {
+            fs::write(target.join(name), "older").unwrap();
+        }
+        let mode = |path: &str, mode| {
+            let permissions = fs::Permissions::from_mode(mode);
+            fs::set_permissions(target.join(path), permissions).unwrap();
+        };
+        for path in ["", "own", "open", "closed/changed", "closed/extra"] {
+            chown(target.join(path), Some(nobody::ID), Some(nobody::ID)).unwrap();
+        }
+        mode("own", 0o500);
+        mode("closed", 0o755);
+        let run = |is_dry| {
+            nobody::act(|| {
+                let server = Serving::start(&folders.root(), |_| {});
+                let client = client(server.addr, |_| {});
+                let options = SyncOptions {
+                    tree: TreeOptions {
+                        dry_run: is_dry,
+                        ..TreeOptions::default()
+                    },
+                    delete: true,
+                    delete_max: Some(10),
+                    ..SyncOptions::default()
+                };
+                let mut failed = Vec::new();
+                let mut observer = |event: TreeEvent<'_>| {
+                    if let TreeEvent::Failed { path, fault } = event {
+                        let path = String::from_utf8_lossy(path).into_owned();
+                        failed.push((path, fault.code));
+                    }
+                    ControlFlow::Continue(())
+                };
+                let there = format!("/{name}");
+                let result = match up {
+                    true => client.sync_to(&here, there.as_bytes(), &options, &mut observer),
+                    false => client.sync_from(there.as_bytes(), &here, &options, &mut observer),
+                };
+                let result = result.unwrap();
+                assert_eq!(result.tree.failed, failed.len() as u64);
+                failed.sort_by(|a: &(String, Code), b| a.0.cmp(&b.0));
+                (result, failed)
+            })
+        };
+        let denied = |name: &str| (name.to_owned(), Code::PermissionDenied);
+        let (result, foreseen) = run(true);
+        let wanted = ["closed/changed", "closed/made", "closed/new"].map(denied);
+        assert_eq!(foreseen, wanted, "{up}");
+        assert_eq!((result.tree.files, result.deleted, result.kept), (2, 0, 2));
+        assert!(!target.join("open/new").exists() && !target.join("own/new").exists());
+        let (_, failed) = run(false);
+        assert!(
+            foreseen.iter().all(|one| failed.contains(one)),
+            "{failed:?}"
+        );
+        assert!(target.join("open/new").exists() && target.join("own/new").exists());
+        // What is to be deleted there, once nothing else fails.
+        fs::remove_dir_all(source.join("closed/made")).unwrap();
+        fs::remove_file(source.join("closed/new")).unwrap();
+        fs::copy(source.join("closed/changed"), target.join("closed/changed")).unwrap();
+        let same = fs::metadata(source.join("closed/changed")).unwrap();
+        let mut file = fs::File::options();
+        let file = file.write(true).open(target.join("closed/changed"));
+        let file = file.unwrap();
+        file.set_modified(same.modified().unwrap()).unwrap();
+        for directory in ["closed", ""] {
+            let time = fs::metadata(source.join(directory)).unwrap().modified();
+            let there = fs::File::open(target.join(directory)).unwrap();
+            there.set_modified(time.unwrap()).unwrap();
+        }
+        let (result, foreseen) = run(true);
+        assert_eq!(foreseen, ["closed/extra"].map(denied), "{up}");
+        assert_eq!(result.deleted, 1);
+        let (result, failed) = run(false);
+        assert!(failed.contains(&denied("closed/extra")), "{failed:?}");
+        assert_eq!(result.deleted, 1);
+        assert!(target.join("closed/extra").exists() && !target.join("open/extra").exists());
+        // A target that can't be made.
+        let none = format!("{name}/closed/none");
+        let outcome = nobody::act(|| {
+            let server = Serving::start(&folders.root(), |_| {});
+            let client = client(server.addr, |_| {});
+            let options = SyncOptions {
+                tree: TreeOptions {
+                    dry_run: true,
+                    ..TreeOptions::default()
+                },
+                ..SyncOptions::default()
+            };
+            let mut observer = |_: TreeEvent<'_>| ControlFlow::Continue(());
+            let (from, to) = (folders.here(&name), folders.here(&none));
+            match up {
+                true => {
+                    let to = format!("/{none}");
+                    client.sync_to(&from, to.as_bytes(), &options, &mut observer)
+                }
+                false => {
+                    let from = format!("/{name}");
+                    client.sync_from(from.as_bytes(), &to, &options, &mut observer)
+                }
+            }
+        });
+        assert_eq!(outcome.unwrap_err().code, Code::PermissionDenied, "{up}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::SyncSender;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PackReader};
@@ -17,6 +17,7 @@ use super::swap;
 use crate::events::SyncStep;
 use crate::paths::{Attributes, Call, FileKind};
 use crate::tree::feed::{Event, Feed};
+use crate::tree::foreseen::ForeseenDirectories;
 use crate::tree::item::{Item, Kind, attributes_of};
 use crate::tree::moving::Report;
 use crate::tree::namespace::{CALLS_MAX, FoundName, Pending};
@@ -39,6 +40,8 @@ pub(super) struct Carrier<'a> {
     pub(super) delta: Delta,
     /// Keeps what is replaced or removed.
     pub(super) backup: Option<Backup<'a>>,
+    /// In a dry run, the directories that would change.
+    pub(super) foreseen: Mutex<ForeseenDirectories>,
 }
 
 /// Receives the result of a change.
@@ -119,7 +122,8 @@ impl Carrier<'_> {
         let run = &self.run;
         if self.is_dry() {
             return actions(&run.stop, &mut |action| {
-                feed.send(dry_run_event(run, action))
+                let event = self.dry_run_event(action);
+                event.is_none_or(|event| feed.send(event))
             });
         }
         let mut batch = Vec::new();
@@ -218,7 +222,11 @@ impl Carrier<'_> {
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
         match self.is_dry() {
-            true => report.step(SyncStep::Copy, b"", None),
+            true => {
+                self.run.check_root()?;
+                self.foreseen().add_new(b"");
+                report.step(SyncStep::Copy, b"", None);
+            }
             false => {
                 self.run.target.make_root()?;
                 let mut root = Item::new(Vec::new(), Kind::Directory, 0);
@@ -311,10 +319,18 @@ impl Carrier<'_> {
             report.step(SyncStep::Rename, &renaming.to.0, Some(&renaming.from));
         };
         if self.is_dry() {
-            renamings
-                .iter()
-                .for_each(|renaming| report_step(renaming, report));
-            return Ok(renamings.len() as u64);
+            let mut count = 0;
+            for renaming in &renamings {
+                match self.foresee(&renaming.to.0, false, false) {
+                    Some(Ok(())) => {
+                        report_step(renaming, report);
+                        count += 1;
+                    }
+                    Some(Err(fault)) => report.failed(&renaming.to.0, &fault),
+                    None => {}
+                }
+            }
+            return Ok(count);
         }
         let target = self.run.target;
         let mut renamed = Vec::new();
@@ -500,34 +516,66 @@ impl Carrier<'_> {
         renamed.wait()?;
         Ok(lacks)
     }
-}
 
-/// The event by which a dry run reports an action.
-fn dry_run_event(run: &TreeRun<'_>, action: Action) -> Event {
-    match action {
-        Action::Copy((path, attributes), replaces) => {
-            let (step, replaced) = match replaces {
-                Replaces::Nothing => (SyncStep::Copy, 0),
-                Replaces::Entry => (SyncStep::Replace, 0),
-                Replaces::File(old) => (SyncStep::Replace, old),
-            };
-            let kind = Kind::of(attributes.kind);
-            let bytes = if kind == Kind::File {
-                attributes.size
-            } else {
-                0
-            };
-            Event::Step {
-                step,
-                item: Item::new(path, kind, bytes),
-                storage: (run.storage(&attributes), replaced),
+    fn foreseen(&self) -> MutexGuard<'_, ForeseenDirectories> {
+        self.foreseen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an entry could be created or replaced, as a dry run foresees it; `None` if it can't
+    /// and the reason is reported.
+    fn foresee(
+        &self,
+        path: &[u8],
+        is_directory: bool,
+        replaces: bool,
+    ) -> Option<Result<(), Fault>> {
+        self.foreseen()
+            .check(&self.run, path, is_directory, replaces)
+    }
+
+    /// Whether an entry could be removed, as a dry run foresees it by whether another one could be
+    /// created beside it.
+    ///
+    /// # Errors
+    /// The reason for which it couldn't.
+    pub(super) fn foresee_removal(&self, path: &[u8]) -> Result<(), Fault> {
+        let foreseen = self.foresee(&swap::beside(path, 0), false, false);
+        let foreseen = foreseen.unwrap_or(Ok(()));
+        foreseen.map_err(|fault| fault.path(path))
+    }
+
+    /// The event by which a dry run reports an action; `None` if the reason that it fails is
+    /// reported.
+    fn dry_run_event(&self, action: Action) -> Option<Event> {
+        Some(match action {
+            Action::Copy((path, attributes), replaces) => {
+                let (step, replaced) = match replaces {
+                    Replaces::Nothing => (SyncStep::Copy, 0),
+                    Replaces::Entry => (SyncStep::Replace, 0),
+                    Replaces::File(old) => (SyncStep::Replace, old),
+                };
+                let kind = Kind::of(attributes.kind);
+                let is_new = replaces == Replaces::Nothing;
+                if let Err(fault) = self.foresee(&path, kind == Kind::Directory, !is_new)? {
+                    return Some(Event::Failed(path, fault));
+                }
+                let bytes = if kind == Kind::File {
+                    attributes.size
+                } else {
+                    0
+                };
+                Event::Step {
+                    step,
+                    item: Item::new(path, kind, bytes),
+                    storage: (self.run.storage(&attributes), replaced),
+                }
             }
-        }
-        Action::Set((path, _)) => Event::Step {
-            step: SyncStep::Set,
-            item: Item::new(path, Kind::Attributes, 0),
-            storage: (0, 0),
-        },
-        Action::Failed(path, fault) => Event::Failed(path, fault),
+            Action::Set((path, _)) => Event::Step {
+                step: SyncStep::Set,
+                item: Item::new(path, Kind::Attributes, 0),
+                storage: (0, 0),
+            },
+            Action::Failed(path, fault) => Event::Failed(path, fault),
+        })
     }
 }

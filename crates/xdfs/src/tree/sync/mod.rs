@@ -15,6 +15,7 @@ mod swap;
 mod view;
 
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -255,6 +256,7 @@ fn run(
             run,
             delta: Delta::new(options.delta),
             backup,
+            foreseen: Mutex::default(),
         },
         roots: (source_root, target_root),
         options,

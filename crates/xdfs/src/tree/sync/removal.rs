@@ -25,9 +25,14 @@ pub(super) fn remove(
     report: &mut Report<'_>,
 ) -> Result<(), Fault> {
     if carrier.run.options.dry_run {
-        counts.deleted += extras.len() as u64;
         for extra in extras {
-            report.step(SyncStep::Delete, &extra.path, None);
+            match carrier.foresee_removal(&extra.path) {
+                Ok(()) => {
+                    counts.deleted += 1;
+                    report.step(SyncStep::Delete, &extra.path, None);
+                }
+                Err(fault) => report.failed(&extra.path, &fault),
+            }
         }
         return Ok(());
     }
