@@ -138,6 +138,30 @@ fn no_level_is_given_up() {
     }
 }
 
+/// The host and port in a URL.
+fn url_machine(url: &str) -> &str {
+    let rest = url.split_once("://").unwrap().1;
+    rest.split_once('/').unwrap().0
+}
+
+/// The code, the side and the machine, as JSON, of the error that a command prints with `--json`.
+#[track_caller]
+fn json_error(command: &mut Command) -> [String; 3] {
+    let (succeeded, text) = outcome(command);
+    assert!(!succeeded, "{text}");
+    let lines = text.lines().filter(|line| line.starts_with('{'));
+    let errors = lines.filter_map(|line| {
+        let line: serde_json::Value = serde_json::from_str(line).ok()?;
+        (line["type"] == "error").then_some(line)
+    });
+    let error = errors.last().unwrap_or_else(|| panic!("{text}"));
+    let text = |name: &str| match &error[name] {
+        serde_json::Value::String(text) if name != "machine" => text.clone(),
+        other => other.to_string(),
+    };
+    ["code", "side", "machine"].map(text)
+}
+
 #[track_caller]
 fn refused(command: &mut Command, why: &str) {
     let (succeeded, text) = outcome(command);
@@ -153,6 +177,7 @@ fn both_sides_are_who_they_have_to_be() {
     fs::write(stage.root("alice/f"), "hello").unwrap();
     let url = stage.gsi_url("/alice/f");
     let cat = |more: &[&str]| xdfs(&stage, &[&["cat"], more, &[&url]].concat());
+    let ls = |more: &[&str]| xdfs(&stage, &[&["ls", "--json"], more, &[&url]].concat());
     assert_eq!(run(&mut cat(&[])), "hello");
     // By a certificate instead of a proxy, and as another user of the map.
     let (certificate, key) = (grid.path("alice.pem"), grid.path("alice.key"));
@@ -182,22 +207,33 @@ fn both_sides_are_who_they_have_to_be() {
     );
     let empty = grid.path("empty");
     fs::create_dir(&empty).unwrap();
-    refused(cat(&[]).env("X509_CERT_DIR", &empty), "verify");
+    refused(
+        cat(&[]).env("X509_CERT_DIR", &empty),
+        "verify the server localhost",
+    );
+    let found = json_error(ls(&[]).env("X509_CERT_DIR", &empty));
+    assert_eq!(found, ["server-untrusted", "local", "null"]);
+    // The server's refusals are of the server, which is named.
+    let server = format!("\"{}\"", url_machine(&url));
+    let bob = url.replace("//", "//bob@");
+    let found = json_error(&mut xdfs(&stage, &["ls", "--json", &bob]));
+    assert_eq!(found[1..], ["remote", &server]);
     grid.certify(
         "evil-user",
         "/O=Grid/OU=Test/CN=Alice User",
         "evil",
         &[SIGNS],
     );
-    refused(
-        &mut cat(&[
-            "--cert",
-            grid.path("evil-user.pem").to_str().unwrap(),
-            "--cert-key",
-            grid.path("evil-user.key").to_str().unwrap(),
-        ]),
-        "security context",
-    );
+    let (certificate, key) = (grid.path("evil-user.pem"), grid.path("evil-user.key"));
+    let evil = [
+        "--cert",
+        certificate.to_str().unwrap(),
+        "--cert-key",
+        key.to_str().unwrap(),
+    ];
+    refused(&mut cat(&evil), "security context");
+    let found = json_error(&mut ls(&evil));
+    assert_eq!(found, ["authentication-failed", "remote", &server]);
     for (flags, why) in [
         (&["--insecure"][..], "leave out --insecure"),
         (
@@ -223,6 +259,9 @@ fn another_host_is_no_server() {
     grid.certify("host", name, "ca", &[SIGNS, other]);
     let words = ["cat", &stage.gsi_url("/alice/f")];
     refused(&mut xdfs(&stage, &words), "'localhost' was expected");
+    let words = ["ls", "--json", &stage.gsi_url("/alice/f")];
+    let found = json_error(&mut xdfs(&stage, &words));
+    assert_eq!(found, ["server-untrusted", "local", "null"]);
 }
 
 #[test]
@@ -235,6 +274,8 @@ fn a_server_without_gsi_gets_nothing() {
         });
         let url = fake.url("/f").replace("ftp://", "gsiftp://");
         refused(&mut xdfs(&stage, &["cat", &url]), "refuses AUTH GSSAPI");
+        let found = json_error(&mut xdfs(&stage, &["ls", "--json", &url]));
+        assert_eq!(found[1..], ["remote", &format!("\"{}\"", fake.address)]);
         let commands = fake.commands();
         assert!(
             commands.iter().all(|line| line == "AUTH GSSAPI"),
@@ -249,6 +290,9 @@ fn a_server_without_gsi_gets_nothing() {
     });
     let url = fake.url("/f").replace("ftp://", "gsiftp://");
     refused(&mut xdfs(&stage, &["cat", &url]), "answers 235");
+    let found = json_error(&mut xdfs(&stage, &["ls", "--json", &url]));
+    let server = format!("\"{}\"", fake.address);
+    assert_eq!(found, ["protocol-violation", "remote", &server]);
     let commands = fake.commands();
     let is_proof = |line: &String| line == "AUTH GSSAPI" || line.starts_with("ADAT ");
     assert!(commands.iter().all(is_proof), "{commands:?}");

@@ -111,7 +111,7 @@ impl Channel {
             {
                 let fault: &Fault = fault;
                 if fault.code == Code::AuthenticationFailed {
-                    return Err(fault.clone());
+                    return Err(lost("open a data connection", &error));
                 }
             }
         }

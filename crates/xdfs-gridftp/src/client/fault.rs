@@ -193,6 +193,25 @@ fn of_tls(operation: &str, error: &io::Error) -> Option<Fault> {
     })
 }
 
+/// A fault by which this side refuses a server, or what it sends, by GSI.
+pub(super) fn untrusted(fault: Fault, server: &str) -> Fault {
+    let fault = match fault.code {
+        // In the words of both sides of GSI.
+        Code::AuthenticationFailed if fault.operation == "verify the peer" => Fault {
+            code: Code::ServerUntrusted,
+            operation: format!("verify the server {server}"),
+            ..fault
+        },
+        // A file of an authority can't be used.
+        Code::AuthenticationFailed if !fault.path.is_empty() => Fault {
+            code: Code::ServerUntrusted,
+            ..fault
+        },
+        _ => fault,
+    };
+    fault.local()
+}
+
 /// The fault of a broken connection.
 pub(super) fn lost(operation: &str, error: &io::Error) -> Fault {
     if let Some(fault) = of_tls(operation, error) {
@@ -203,7 +222,8 @@ pub(super) fn lost(operation: &str, error: &io::Error) -> Fault {
         .get_ref()
         .and_then(|inner| inner.downcast_ref::<Fault>())
     {
-        return fault.clone();
+        // What protects the connection refuses what came, at this side.
+        return untrusted(fault.clone(), "at the other end of a data connection");
     }
     if error.kind() == io::ErrorKind::PermissionDenied && error.get_ref().is_some() {
         // Another one than the server may have answered; the next time it may be the server.

@@ -4,18 +4,17 @@
 //! the same direction. Active connections are accepted from the server's own address only, and
 //! passive ones lead to it only, except for the data nodes that the user has named (`striping`).
 
+#[cfg(feature = "gsi")]
+mod negotiation;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "gsi")]
-use base64ct::{Base64, Encoding as _};
 use mio::Interest;
 use mio::net::{TcpListener, TcpStream};
-#[cfg(feature = "gsi")]
-use xdfs_gsi::Step;
 use xdfs_proto::{Code, Fault};
 use xdfs_store::check_cancelled;
 use xdfs_sys::poll::{Event as Ready, Poller, Token};
@@ -29,15 +28,11 @@ use super::fault::{
 };
 use super::features::Features;
 use super::protection::{Established, Protection};
-#[cfg(feature = "gsi")]
-use super::protection::{Gsi, subject_of};
 use super::slots::Slot;
 use super::striping::{Striping, connect_to};
 use super::tls::{SessionTls, Tls};
 use super::told::quoted;
 use super::tree::Home;
-#[cfg(feature = "gsi")]
-use crate::layer::{Layer, Side};
 use crate::receiver::CONNECTIONS_MAX;
 use crate::reply::Reply;
 use crate::wire::Wire;
@@ -340,65 +335,6 @@ impl Link {
         own.established(&self.control);
         self.can_read = true;
         self.protection = Established::Tls(own);
-        Ok(())
-    }
-
-    /// Proves who both sides are by GSI (RFC 2228), and delegates a proxy if data connections are
-    /// authenticated, on which the server acts for the user by it.
-    ///
-    /// # Errors
-    /// The server refuses, or isn't the one of the host. Nothing goes on in clear then.
-    #[cfg(feature = "gsi")]
-    fn negotiate(&mut self, gsi: &Gsi, host: &str) -> Result<(), Fault> {
-        let operation = "establish a security context";
-        self.check_no_input(operation, "the greeting")?;
-        let reply = self.exchange("AUTH", b"GSSAPI")?;
-        if reply.code != 334 {
-            return Err(unprotected(operation, "AUTH GSSAPI", &reply).remote());
-        }
-        let expected = xdfs_gsi::Expected::Host(host.to_owned());
-        let delegates = gsi.authenticates_data();
-        let mut initiator =
-            xdfs_gsi::Initiator::new(&gsi.credential, &gsi.trust, expected, delegates)?;
-        let mut token = Vec::new();
-        loop {
-            // It takes a bounded number.
-            let (next, is_last) = match initiator.step(&token)? {
-                Step::Next(next) => (next, false),
-                Step::Done(next) => (next, true),
-            };
-            let reply = self.exchange("ADAT", Base64::encode_string(&next).as_bytes())?;
-            let text = reply.lines.first().map(|line| line.trim_ascii());
-            match (reply.code, is_last, text) {
-                (235, true, _) => break,
-                (335, false, Some(text)) => {
-                    let text = text.strip_prefix(b"ADAT=").unwrap_or_default();
-                    let text = std::str::from_utf8(text).unwrap_or_default();
-                    token = Base64::decode_vec(text)
-                        .map_err(|_| violation(operation, "a token isn't base64"))?;
-                }
-                (400.., _, _) => {
-                    return Err(Fault {
-                        code: Code::AuthenticationFailed,
-                        ..refused(operation, b"", &reply).remote()
-                    });
-                }
-                (code, _, _) => {
-                    return Err(violation(operation, format!("the server answers {code}")));
-                }
-            }
-        }
-        self.check_no_input(operation, "the last reply to ADAT")?;
-        let context = initiator
-            .established()
-            .ok_or_else(|| violation(operation, "the context isn't established"))?;
-        self.control
-            .protect_by(Layer::control(Box::new(context), Side::Client));
-        self.can_read = true;
-        self.protection = Established::Gsi {
-            subject: subject_of(&gsi.credential)?,
-            own: gsi.clone(),
-        };
         Ok(())
     }
 
