@@ -1,9 +1,17 @@
 //! Warnings that strangers can cause, at most one a minute.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The interval between two warnings.
-const INTERVAL: Duration = Duration::from_secs(60);
+/// The interval between two warnings of one kind, in milliseconds: a minute.
+static INTERVAL_MS: AtomicU64 = AtomicU64::new(60_000);
+
+/// Changes the interval between two warnings of one kind in this process, for tests that can't wait
+/// for a minute.
+pub fn set_warning_interval(interval: Duration) {
+    let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+    INTERVAL_MS.store(interval_ms, Ordering::Relaxed);
+}
 
 /// The events of one kind since the last warning about them. Each event is in a warning, at the
 /// latest when this is dropped.
@@ -55,7 +63,8 @@ impl<T> Folded<T> {
     /// The same; at once if there was no warning before.
     fn due_at(&self) -> Option<Option<Instant>> {
         self.last.as_ref()?;
-        Some(self.warned_at.map(|at| at + INTERVAL))
+        let interval = Duration::from_millis(INTERVAL_MS.load(Ordering::Relaxed));
+        Some(self.warned_at.map(|at| at + interval))
     }
 
     fn warn_now(&mut self) {

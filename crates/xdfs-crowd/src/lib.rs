@@ -27,7 +27,7 @@ use std::fmt::Display;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-pub use folded::Folded;
+pub use folded::{Folded, set_warning_interval};
 pub use network::Network;
 
 /// The time that a silent stranger has when half of the places are taken: enough for a few round

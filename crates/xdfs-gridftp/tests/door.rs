@@ -173,6 +173,24 @@ impl Client {
     }
 }
 
+#[test]
+fn strangers_that_give_way_are_counted_in_the_log() {
+    xdfs_testkit::warnings::keep();
+    xdfs_crowd::set_warning_interval(Duration::from_millis(500));
+    let server = Running::start(Options::default());
+    let mut held = Vec::new();
+    let counted = xdfs_testkit::strangers::are_counted(server.address, |count| {
+        for _ in 0..count {
+            held.push(TcpStream::connect(server.address)?);
+        }
+        Ok(())
+    });
+    match counted {
+        Ok(counted) => assert!(counted, "{:?}", xdfs_testkit::warnings::all()),
+        Err(error) => xdfs_testkit::skip::test(format_args!("few sockets: {error}")),
+    }
+}
+
 /// Connections that aren't logged in have places of their own, from which each network displaces
 /// only its own. Sessions have others, which a login takes.
 #[test]

@@ -14,6 +14,7 @@
 //! - [`tree::TempTree`] makes files whose content follows from a seed.
 //! - [`process::Guard`] runs a program and never outlives its test.
 //! - [`wait::until`] waits for a fact, with a deadline.
+//! - [`warnings`] keeps those in the log of this process.
 //! - `wan::Wan` (on Linux) is two hosts of their own with a long, narrow or lossy link between
 //!   them.
 //! - [`web::Web`] is a web server that answers what the test says.
@@ -42,4 +43,5 @@ pub mod tree;
 pub mod wait;
 #[cfg(target_os = "linux")]
 pub mod wan;
+pub mod warnings;
 pub mod web;

@@ -9,10 +9,18 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
+use crate::{wait, warnings};
+
 /// Time to connect.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Interval of looks at the connections.
 const INTERVAL: Duration = Duration::from_millis(2);
+/// Connections that a flood opens at a time, and all in all.
+const STEP: usize = 16;
+const FLOOD: usize = 20_000;
+/// Time for the last warning about a flood, which may have to be waited for again.
+const LAST_WARNING: Duration = Duration::from_secs(5);
+const ATTEMPTS: usize = 10;
 
 /// A number of connections that say nothing, of which those that the server closes are opened again
 /// at once. They end when this is dropped.
@@ -57,6 +65,50 @@ impl Drop for Strangers {
             let _ = thread.join();
         }
     }
+}
+
+/// Floods a listener of this process, and returns whether its log counts the connections that had
+/// to give way: one in a warning at once, and others in a later one, though nothing happens any
+/// more by then. `open` opens so many connections, which stay open. The interval between warnings
+/// has to be short, and [`warnings::keep`] was called.
+///
+/// # Errors
+/// Those of `open`.
+pub fn are_counted(
+    listener: SocketAddr,
+    mut open: impl FnMut(usize) -> io::Result<()>,
+) -> io::Result<bool> {
+    let end = format!(":{}", listener.port());
+    let counts = || {
+        let all = warnings::all();
+        let about = all
+            .iter()
+            .filter(|warning| warning.get("listener").is_some_and(|at| at.ends_with(&end)));
+        let counts = about.filter_map(|warning| warning.get("closed")?.parse().ok());
+        counts.collect::<Vec<u64>>()
+    };
+    let mut opened = 0;
+    for _ in 0..ATTEMPTS {
+        let before = counts().len();
+        while counts().len() == before {
+            if opened > FLOOD {
+                return Ok(false);
+            }
+            open(STEP)?;
+            opened += STEP;
+            thread::sleep(INTERVAL);
+        }
+        open(STEP)?;
+        let is_counted = || {
+            let counts = counts();
+            counts.len() > before + 1 && counts[before..].iter().sum::<u64>() > 1
+        };
+        // On a busy machine those that are late may have left before others had to.
+        if wait::until(LAST_WARNING, is_counted) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn connect(from: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use xdfs_testkit::proxy::{FaultProxy, Plan};
-use xdfs_testkit::strangers::Strangers;
-use xdfs_testkit::{skip, wait};
+use xdfs_testkit::strangers::{self, Strangers};
+use xdfs_testkit::{skip, wait, warnings};
 use xdfs_xio::ptcp::wire::{
     ANSWER_BYTES, Answer, FRAME_BYTES, Frame, HELLO_BYTES, Hello, Join, Secret, Side, Verdict,
     proof,
@@ -401,6 +401,24 @@ fn strangers_keep_nobody_out() {
         assert!(time < Duration::from_secs(8), "the door is shut: {time:?}");
     }
     drop(strangers);
+}
+
+#[test]
+fn strangers_that_give_way_are_counted_in_the_log() {
+    warnings::keep();
+    xdfs_crowd::set_warning_interval(Duration::from_millis(500));
+    let (_listener, address) = served("ptcp:n=2");
+    let mut held = Vec::new();
+    let counted = strangers::are_counted(address, |count| {
+        for _ in 0..count {
+            held.push(TcpStream::connect(address)?);
+        }
+        Ok(())
+    });
+    match counted {
+        Ok(counted) => assert!(counted, "{:?}", warnings::all()),
+        Err(error) => skip::test(format_args!("this machine has few sockets: {error}")),
+    }
 }
 
 /// What a lying peer sends leads to an error, and never to other bytes or more memory.

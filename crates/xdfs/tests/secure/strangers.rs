@@ -3,8 +3,10 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use xdfs::{Code, LocalPlace};
+use xdfs::security::ServerSecurity;
+use xdfs::{Code, DataNodeSettings, LocalPlace, ServerBuilder};
 use xdfs_proto::handshake::{Initiator, InitiatorStep, Purpose};
 use xdfs_testkit::skip;
 
@@ -81,6 +83,55 @@ fn what_strangers_have_the_server_hold_is_bounded() {
     let fault = raw.exchange(machine, &mut Vec::new()).unwrap_err();
     assert_eq!(fault.code, Code::LimitExceeded, "{fault}");
     assert!(fault.cause.contains("complete"), "{fault}");
+}
+
+/// Floods a listener, and fails unless the log counts the connections that had to give way.
+#[track_caller]
+fn are_counted(addr: SocketAddr) {
+    xdfs_testkit::warnings::keep();
+    xdfs_crowd::set_warning_interval(Duration::from_millis(500));
+    xdfs_sys::limit::raise_descriptor_limit();
+    let mut held = Vec::new();
+    let counted = xdfs_testkit::strangers::are_counted(addr, |count| {
+        for _ in 0..count {
+            held.push(TcpStream::connect(addr)?);
+        }
+        Ok(())
+    });
+    match counted {
+        Ok(counted) => assert!(counted, "{:?}", xdfs_testkit::warnings::all()),
+        Err(error) => skip::test(format_args!("this machine has few sockets: {error}")),
+    }
+}
+
+#[test]
+fn strangers_that_give_way_are_counted_in_the_log() {
+    let world = World::new();
+    are_counted(world.addr);
+}
+
+#[test]
+fn strangers_that_give_way_at_a_data_node_are_counted_in_its_log() {
+    let world = World::new();
+    let folder = world.path("node");
+    std::fs::create_dir(&folder).unwrap();
+    let security = ServerSecurity::new(folder, "owner".into());
+    let builder = ServerBuilder {
+        root: world.path("root"),
+        security: Some(security),
+        ..ServerBuilder::default()
+    };
+    let settings = DataNodeSettings {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        obeys: vec![world.fingerprint],
+        ..DataNodeSettings::default()
+    };
+    let node = builder.bind_data_node(&settings).unwrap();
+    let (addr, handle) = (node.addresses()[0], node.handle());
+    let serving = std::thread::spawn(move || node.run());
+    are_counted(addr);
+    handle.shutdown(true);
+    serving.join().unwrap().unwrap();
 }
 
 /// Something that isn't TLS gets an alert or nothing, and soon an end.
