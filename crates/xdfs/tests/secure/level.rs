@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustls::{ServerConnection, StreamOwned};
+use socket2::SockRef;
 use xdfs::security::{Credential, Level};
 use xdfs::{Code, DigestKind, Fault, Limits, LocalPlace};
 use xdfs_proto::frame::{self, BlockHeader, SessionAccept};
@@ -23,6 +24,8 @@ use crate::world::{PATIENCE, Visit, World, finish, wait_for_bytes};
 /// What the files of these tests say, over and over.
 const MARK: &[u8] = b"a line that anybody who listens would know again\n";
 const NAME: &str = "a-name-that-nobody-should-see";
+/// Bytes of the buffers of sockets, of which each channel has eight on its way through a [`Tap`].
+const WINDOW: u32 = 128 << 10;
 
 fn world(takes_clear: bool) -> World {
     World::with(|security, _| security.takes_clear = takes_clear)
@@ -61,6 +64,12 @@ impl Tap {
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
                 let far = TcpStream::connect(target).unwrap();
+                // What is on its way is bounded, however slow the machine is.
+                for stream in [&near, &far] {
+                    let socket = SockRef::from(stream);
+                    socket.set_recv_buffer_size(WINDOW as usize).unwrap();
+                    socket.set_send_buffer_size(WINDOW as usize).unwrap();
+                }
                 for (from, to) in [(&near, &far), (&far, &near)] {
                     let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                     let all = Arc::clone(&all);
@@ -72,9 +81,28 @@ impl Tap {
     }
 
     fn hears(&self, what: &[u8]) -> bool {
-        let heard = self.heard.lock().unwrap();
-        heard.windows(what.len()).any(|w| w == what)
+        // What is said meanwhile doesn't wait for the search.
+        let heard = self.heard.lock().unwrap().clone();
+        contains(&heard, what)
     }
+}
+
+/// Whether bytes are in others, by the algorithm of Boyer, Moore and Horspool: a transfer goes on
+/// for many blocks while each byte is looked at without optimisation.
+fn contains(all: &[u8], what: &[u8]) -> bool {
+    let last = what.len() - 1;
+    let mut skip = [what.len(); 256];
+    for (at, byte) in what[..last].iter().enumerate() {
+        skip[usize::from(*byte)] = last - at;
+    }
+    let mut at = 0;
+    while let Some(part) = all.get(at..at + what.len()) {
+        if part == what {
+            return true;
+        }
+        at += skip[usize::from(part[last])];
+    }
+    false
 }
 
 fn copy(from: &mut TcpStream, to: &mut TcpStream, all: &Mutex<Vec<u8>>) -> io::Result<()> {
@@ -156,7 +184,8 @@ fn the_level_changes_in_the_middle_of_a_file() {
             .visit("", vec![world.owner_key()])
             .at(tap.addr)
             .channels(3);
-        let visit = small_blocks(visit);
+        let mut visit = small_blocks(visit);
+        visit.options.window = Some(WINDOW);
         let client = visit.connect().unwrap();
         let options = visit.clone().rate(24 << 20).transfer();
         let target = world.path("client/back");
