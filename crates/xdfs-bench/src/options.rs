@@ -16,7 +16,8 @@ Measures xdfs and its rivals on loopback, in interleaved repetitions of one run.
 groups (default: all)
   mem               memory to memory, with as many streams as iperf3
   shm               one big file, tmpfs to tmpfs
-  disk              one big file, disk to disk, cold source, durable at the end
+  disk              files of a tenth, a half and the whole of the big one, disk to disk, cold
+                    source, durable at the end
   tiny              one 2-byte file, whole command, server already up
   saturation        a big file against one a tenth of its size, on disk
   channels          rate and peak memory from few channels to many
@@ -25,10 +26,11 @@ groups (default: all)
   private-mem       memory to memory, with the other kinds of protection, and a profile
   private-tiny      one 2-byte file, login by key, whole command, server already up
   private-channels  opening of a thousand channels
-  trees             the seven groups of small files:
+  trees             the eight groups of trees:
   tree-a            1000 files of 1 to 512 KiB, 80 MB, tmpfs to tmpfs
   tree-b            2874 files of up to 258 KiB, 147 MB, tmpfs to tmpfs
   tree-c            100,000 files of 4 KiB, tmpfs to tmpfs
+  tree-disk         2000 files of 2 MB, disk to disk, cold source, durable at the end
   tree-wan          tree-b with 50 ms of added round trip, with rsync; needs root
   tree-wan-narrow   the same over a link of 1 Gbit/s
   tree-empty        a million empty files, upwards
@@ -92,6 +94,8 @@ pub(crate) enum Group {
     TreeB,
     /// A hundred thousand tiny files.
     TreeC,
+    /// Two thousand files of 2 MB on disk.
+    TreeDisk,
     /// `TreeB` over a long way.
     TreeWan,
     /// The same, and the way is narrow.
@@ -110,7 +114,7 @@ pub(crate) enum Group {
 
 impl Group {
     /// Every group, in the order of the report.
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::Mem,
         Self::Shm,
         Self::Disk,
@@ -124,6 +128,7 @@ impl Group {
         Self::TreeA,
         Self::TreeB,
         Self::TreeC,
+        Self::TreeDisk,
         Self::TreeWan,
         Self::TreeWanNarrow,
         Self::TreeEmpty,
@@ -139,10 +144,11 @@ impl Group {
     ];
 
     /// What the word `trees` stands for.
-    const TREES: [Self; 7] = [
+    const TREES: [Self; 8] = [
         Self::TreeA,
         Self::TreeB,
         Self::TreeC,
+        Self::TreeDisk,
         Self::TreeWan,
         Self::TreeWanNarrow,
         Self::TreeEmpty,
@@ -194,6 +200,7 @@ impl Group {
             Self::TreeA => "tree-a",
             Self::TreeB => "tree-b",
             Self::TreeC => "tree-c",
+            Self::TreeDisk => "tree-disk",
             Self::TreeWan => "tree-wan",
             Self::TreeWanNarrow => "tree-wan-narrow",
             Self::TreeEmpty => "tree-empty",
@@ -205,7 +212,7 @@ impl Group {
 
     /// Whether the group works in the disk folder.
     pub(crate) fn on_disk(self) -> bool {
-        matches!(self, Self::Disk | Self::Saturation)
+        matches!(self, Self::Disk | Self::Saturation | Self::TreeDisk)
     }
 
     /// Whether the group is one of those of private channels.
@@ -471,7 +478,7 @@ mod tests {
         assert_eq!(options.groups[0], Group::Tiny);
         assert_eq!(options.groups[1..], Group::TREES);
         for group in Group::TREES {
-            assert!(group.is_of_trees() && !group.moves_a_file() && !group.on_disk());
+            assert!(group.is_of_trees() && !group.moves_a_file());
             assert_eq!(group.moves_a_tree(), group != Group::Calls);
         }
         let options = parse(&["tree-wan"]).unwrap();
@@ -484,7 +491,7 @@ mod tests {
         assert_eq!(options.groups.len(), 1 + 2 + WanLink::ALL.len() + 2);
         assert_eq!(options.groups[0], Group::Mem);
         for group in &options.groups[1..] {
-            assert!(group.is_far() && !group.on_disk(), "{group:?}");
+            assert!(group.is_far(), "{group:?}");
             assert_ne!(group.moves_a_tree(), group.link().is_some(), "{group:?}");
         }
         for link in WanLink::ALL {

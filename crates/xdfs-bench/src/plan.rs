@@ -18,6 +18,8 @@ const IPERF3_STREAMS_MAX: u32 = 128;
 /// The stream counts among which GridFTP's best is found, and that xdfs is measured with beside
 /// its own choice.
 const FILE_CHANNELS: [u32; 3] = [1, 4, 16];
+/// The same on disk, where runs are long.
+const DISK_CHANNELS: [u32; 2] = [1, 4];
 /// The channel count that many channels are compared with.
 pub(crate) const FEW_CHANNELS: u32 = 4;
 /// The channel count that counts as many.
@@ -127,31 +129,34 @@ pub(crate) fn jobs(group: Group, options: &Options) -> Vec<Job> {
                 }
             }
         }
-        Group::Shm | Group::Disk => {
-            let on_disk = group == Group::Disk;
-            let bytes = if on_disk {
-                options.disk_bytes
-            } else {
-                options.shm_bytes
-            };
+        Group::Shm => {
+            let bytes = options.shm_bytes;
             add(Direction::Local, Tool::Cp, None, bytes);
-            if on_disk {
-                add(Direction::Local, Tool::Overlap, None, bytes);
-            }
             for way in ways {
-                if !on_disk {
-                    add(way, Tool::Bare, Some(1), bytes);
-                }
+                add(way, Tool::Bare, Some(1), bytes);
                 add(way, Tool::Rclone, None, bytes);
                 add(way, Tool::Rsync, None, bytes);
                 for count in FILE_CHANNELS {
                     add(way, Tool::GridFtp, Some(count), bytes);
-                    // A disk run is long; there one count beside xdfs's own choice must do.
-                    if !on_disk || count == FEW_CHANNELS {
-                        add(way, Tool::Xdfs, Some(count), bytes);
-                    }
+                    add(way, Tool::Xdfs, Some(count), bytes);
                 }
                 add(way, Tool::Xdfs, None, bytes);
+            }
+        }
+        Group::Disk => {
+            for bytes in disk_sizes(options.disk_bytes) {
+                add(Direction::Local, Tool::Cp, None, bytes);
+                add(Direction::Local, Tool::Overlap, None, bytes);
+                for way in ways {
+                    add(way, Tool::Rsync, None, bytes);
+                    for count in DISK_CHANNELS {
+                        add(way, Tool::GridFtp, Some(count), bytes);
+                    }
+                    add(way, Tool::Xdfs, None, bytes);
+                    if options.previous.is_some() {
+                        add(way, Tool::Previous, None, bytes);
+                    }
+                }
             }
         }
         Group::Tiny => {
@@ -191,6 +196,7 @@ pub(crate) fn jobs(group: Group, options: &Options) -> Vec<Job> {
         | Group::TreeA
         | Group::TreeB
         | Group::TreeC
+        | Group::TreeDisk
         | Group::TreeWan
         | Group::TreeWanNarrow
         | Group::TreeEmpty
@@ -371,6 +377,7 @@ fn tree_jobs(group: Group, options: &Options) -> Vec<Job> {
     let ours = [(Tool::Xdfs, Protection::Private), plain(Tool::Xdfs)];
     let rivals = match group {
         Group::TreeEmpty | Group::Calls => return vec![job(Direction::Up, plain(Tool::Xdfs))],
+        Group::TreeDisk => vec![Tool::GridFtp, Tool::Rsync],
         Group::TreeWan | Group::TreeWanNarrow => vec![Tool::Rsync],
         // The slow ones far from the middle, where xdfs and what it is close to are.
         _ => vec![Tool::Rclone, Tool::GridFtp, Tool::Rsync, Tool::Tar],
@@ -398,6 +405,11 @@ fn tree_jobs(group: Group, options: &Options) -> Vec<Job> {
 pub(crate) fn small_bytes(big: u64) -> u64 {
     let scaled = u128::from(big) * u128::from(SMALL_BYTES) / u128::from(BIG_BYTES);
     u64::try_from(scaled).unwrap_or(SMALL_BYTES).max(1)
+}
+
+/// Sizes of the files that are copied on disk, the biggest of `big` bytes.
+pub(crate) fn disk_sizes(big: u64) -> [u64; 3] {
+    [small_bytes(big), big / 2, big]
 }
 
 /// How often the rows of a group are run in all. Empty files are a matter of memory, which does

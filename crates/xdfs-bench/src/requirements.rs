@@ -13,7 +13,7 @@ use self::selection::{best_gridftp, find};
 use crate::{
     options::{Group, Options},
     plan::{self, FEW_CHANNELS, MANY_CHANNELS},
-    row::{Row, Run},
+    row::{Row, Run, megabytes},
     tool::{Direction, Tool},
     verdict::{Bound, Verdict, absolute, ratio},
 };
@@ -27,8 +27,8 @@ pub(crate) fn verdicts(rows: &[Row], options: &Options) -> Vec<Verdict> {
     for group in &options.groups {
         match group {
             Group::Mem => memory(rows, &mut verdicts),
-            Group::Shm => files(rows, Group::Shm, 1.3, &mut verdicts),
-            Group::Disk => files(rows, Group::Disk, 1.1, &mut verdicts),
+            Group::Shm => tmpfs(rows, &mut verdicts),
+            Group::Disk => disk(rows, options.disk_bytes, &mut verdicts),
             Group::Tiny => tiny(rows, &mut verdicts),
             Group::Saturation => saturation(rows, options.disk_bytes, &mut verdicts),
             Group::Channels => channels(rows, &mut verdicts),
@@ -38,6 +38,7 @@ pub(crate) fn verdicts(rows: &[Row], options: &Options) -> Vec<Verdict> {
             Group::TreeA
             | Group::TreeB
             | Group::TreeC
+            | Group::TreeDisk
             | Group::TreeWan
             | Group::TreeWanNarrow
             | Group::TreeEmpty
@@ -68,53 +69,61 @@ fn memory(rows: &[Row], verdicts: &mut Vec<Verdict>) {
     }
 }
 
-fn files(rows: &[Row], group: Group, required: f64, verdicts: &mut Vec<Verdict>) {
-    let place = if group == Group::Disk {
-        "disk to disk, durable"
-    } else {
-        "tmpfs to tmpfs"
-    };
+fn tmpfs(rows: &[Row], verdicts: &mut Vec<Verdict>) {
     for way in Direction::BY_NETWORK {
-        let ours = find(rows, group, way, Tool::Xdfs, None, None);
-        let (best, rival) = best_gridftp(rows, group, way);
-        verdicts.push(ratio(
-            format!("{place} {}, against {rival}", way.name()),
-            (Bound::AtLeast, Some(required)),
-            (ours, best),
-            ("GB/s", Run::rate),
-        ));
-        let (copies, what, least) = match group {
-            Group::Disk => (Direction::Local, "cp", required),
-            _ => (way, "bare copies", 1.05),
-        };
-        let tool = match group {
-            Group::Disk => Tool::Cp,
-            _ => Tool::Bare,
-        };
-        let mut of_tool = rows.iter().filter(|row| row.tool == tool);
-        let copies = of_tool.find(|row| (row.group, row.direction) == (group, copies));
-        verdicts.push(ratio(
-            format!("{place} {}, against {what}", way.name()),
-            (Bound::AtLeast, Some(least)),
-            (ours, copies),
-            ("GB/s", Run::rate),
-        ));
-        if group == Group::Disk {
-            let mut of_disk = rows.iter().filter(|row| row.group == group);
-            let overlapped = of_disk.find(|row| row.tool == Tool::Overlap);
+        let place = format!("tmpfs to tmpfs {}", way.name());
+        let ours = find(rows, Group::Shm, way, Tool::Xdfs, None, None);
+        let (best, rival) = best_gridftp(rows, Group::Shm, way, None);
+        let bare = find(rows, Group::Shm, way, Tool::Bare, Some(1), None);
+        let mut rate = |what: &str, required, other| {
             verdicts.push(ratio(
-                format!("{place} {}, against an overlapped copy", way.name()),
-                (Bound::AtLeast, Some(0.95)),
-                (ours, overlapped),
+                format!("{place}, against {what}"),
+                (Bound::AtLeast, Some(required)),
+                (ours, other),
                 ("GB/s", Run::rate),
             ));
-        }
-        if group == Group::Shm {
-            verdicts.push(ratio(
-                format!("CPU for a GB, {place} {}, against {rival}", way.name()),
-                (Bound::AtMost, Some(0.75)),
-                (ours, best),
-                ("s/GB", Run::cpu_per_gb),
+        };
+        rate(&rival, 1.3, best);
+        rate("bare copies", 1.05, bare);
+        verdicts.push(ratio(
+            format!("CPU for a GB, {place}, against {rival}"),
+            (Bound::AtMost, Some(0.75)),
+            (ours, best),
+            ("s/GB", Run::cpu_per_gb),
+        ));
+    }
+}
+
+fn disk(rows: &[Row], big: u64, verdicts: &mut Vec<Verdict>) {
+    for bytes in plan::disk_sizes(big) {
+        for way in Direction::BY_NETWORK {
+            let find = |way, tool| find(rows, Group::Disk, way, tool, None, Some(bytes));
+            let ours = find(way, Tool::Xdfs);
+            let (best, rival) = best_gridftp(rows, Group::Disk, way, Some(bytes));
+            let what = format!("a file of {} MB, disk to disk {}", mb(bytes), way.name());
+            let mut rate = |other: &str, required, row| {
+                verdicts.push(ratio(
+                    format!("{what}, against {other}"),
+                    (Bound::AtLeast, Some(required)),
+                    (ours, row),
+                    ("GB/s", Run::rate),
+                ));
+            };
+            rate(&rival, 1.2, best);
+            rate("cp and sync", 1.0, find(Direction::Local, Tool::Cp));
+            rate(
+                "an overlapped copy",
+                0.95,
+                find(Direction::Local, Tool::Overlap),
+            );
+            if let Some(older) = find(way, Tool::Previous) {
+                rate("the previous xdfs", 0.98, Some(older));
+            }
+            verdicts.push(absolute(
+                format!("{what}, peak memory of a side"),
+                (Bound::AtMost, Some(64.0), "MB"),
+                ours,
+                |run| megabytes(run.client_peak_kib.max(run.server_peak_kib)),
             ));
         }
     }
@@ -301,7 +310,7 @@ mod tests {
         let links = 8 + 6 + 4 + 4 + 4 + 4;
         assert_eq!(
             verdicts(&[], &options("all")).len(),
-            8 + 6 + 6 + 2 + 4 + 6 + 4 + 4 + 2 + 4 + (10 + 10 + 12 + 4 + 4 + 2 + 1) + links
+            8 + 6 + 24 + 2 + 4 + 6 + 4 + 4 + 2 + 4 + (10 + 10 + 12 + 4 + 4 + 4 + 2 + 1) + links
         );
     }
 }

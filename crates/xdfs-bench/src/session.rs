@@ -358,6 +358,7 @@ impl Session<'_> {
             | Group::TreeA
             | Group::TreeB
             | Group::TreeC
+            | Group::TreeDisk
             | Group::TreeWan
             | Group::TreeWanNarrow
             | Group::TreeEmpty

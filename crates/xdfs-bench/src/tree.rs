@@ -44,6 +44,7 @@ impl Shape {
                 (2874, 56, 0, 258 << 10, 147_000_000)
             }
             Group::TreeC => (100_000, 1000, 4096, 4096, 409_600_000),
+            Group::TreeDisk => (2000, 20, 2_000_000, 2_000_000, 4_000_000_000),
             Group::TreeEmpty => (1_000_000, 1000, 0, 0, 0),
             _ => return None,
         };
@@ -186,10 +187,11 @@ fn count(root: &Path) -> io::Result<TreeTotals> {
 mod tests {
     use super::*;
 
-    const TREES: [Group; 6] = [
+    const TREES: [Group; 7] = [
         Group::TreeA,
         Group::TreeB,
         Group::TreeC,
+        Group::TreeDisk,
         Group::TreeEmpty,
         Group::TreeWan,
         Group::TreeWanNarrow,
@@ -201,6 +203,14 @@ mod tests {
             (Group::TreeA, 1000, 100, 1024, 524_288, 80_000_000_u64),
             (Group::TreeB, 2874, 56, 0, 264_192, 147_000_000),
             (Group::TreeC, 100_000, 1000, 4096, 4096, 409_600_000),
+            (
+                Group::TreeDisk,
+                2000,
+                20,
+                2_000_000,
+                2_000_000,
+                4_000_000_000,
+            ),
             (Group::TreeEmpty, 1_000_000, 1000, 0, 0, 0),
         ] {
             let shape = Shape::of(group, false).unwrap();

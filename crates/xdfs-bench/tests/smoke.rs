@@ -47,8 +47,8 @@ fn rows(folder: &Path) -> Vec<serde_json::Value> {
 fn a_quick_run_of_everything() {
     let folder = tempfile::tempdir().unwrap();
     // Calls need a server that speaks.
-    let groups = "mem shm disk tiny saturation channels private \
-                  tree-a tree-b tree-c tree-wan tree-empty wan-shallow wan-fair-clean";
+    let groups = "mem shm disk tiny saturation channels private tree-a tree-b tree-c tree-disk \
+                  tree-wan tree-empty wan-shallow wan-fair-clean";
     let groups: Vec<&str> = groups.split_ascii_whitespace().collect();
     let output = bench(folder.path(), include_str!("stand_in.sh"), &groups);
     let (page, log) = (
@@ -81,15 +81,15 @@ fn a_quick_run_of_everything() {
     }
     let rows = rows(folder.path());
     let ours: Vec<_> = rows.iter().filter(|row| row["tool"] == "xdfs").collect();
-    // mem 3 counts, shm 4, disk 2, tiny 1, saturation 2 sizes, channels 3 counts; private: shm 3,
-    // mem 4, tiny 2, channels 2; trees a, b and c 2; both ways. Empty files go up.
+    // mem 3 counts, shm 4, disk 3 sizes, tiny 1, saturation 2 sizes, channels 3 counts; private:
+    // shm 3, mem 4, tiny 2, channels 2; trees a, b, c and on disk 2; both ways. Empty files go up.
     let of = |group: &str| ours.iter().filter(|row| row["group"] == group).count();
     let far = [of("tree-wan"), of("wan-shallow"), of("wan-fair-clean")];
     let private = 3 + 4 + 2 + 2;
-    let trees = 2 + 2 + 2;
+    let trees = 2 + 2 + 2 + 2;
     assert_eq!(
         ours.len() - far.iter().sum::<usize>(),
-        2 * (3 + 4 + 2 + 1 + 2 + 3 + private + trees) + 1
+        2 * (3 + 4 + 3 + 1 + 2 + 3 + private + trees) + 1
     );
     // Not everybody may make a network, and not everywhere is iperf3 to run beside.
     if !page.contains("Skipped: no emulated network") {

@@ -103,6 +103,7 @@ pub(super) fn columns(group: Group) -> Vec<Column> {
         | Group::TreeA
         | Group::TreeB
         | Group::TreeC
+        | Group::TreeDisk
         | Group::TreeWan
         | Group::TreeWanNarrow
         | Group::TreeEmpty => {

@@ -23,11 +23,17 @@ pub(super) fn find(
     })
 }
 
-/// The setting of GridFTP with the best median rate, and what it is called.
-pub(super) fn best_gridftp(rows: &[Row], group: Group, way: Direction) -> (Option<&Row>, String) {
+/// The setting of GridFTP with the best median rate, and its name; of any size where none is named.
+pub(super) fn best_gridftp(
+    rows: &[Row],
+    group: Group,
+    way: Direction,
+    bytes: Option<u64>,
+) -> (Option<&Row>, String) {
     let best = rows
         .iter()
         .filter(|row| (row.group, row.direction, row.tool) == (group, way, Tool::GridFtp))
+        .filter(|row| bytes.is_none_or(|bytes| row.bytes == bytes))
         .filter_map(|row| Some((row, row.spread(Run::rate)?.median)))
         .max_by(|(_, left), (_, right)| left.total_cmp(right))
         .map(|(row, _)| row);

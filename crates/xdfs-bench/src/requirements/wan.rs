@@ -60,7 +60,7 @@ fn one_way(rows: &[Row], link: WanLink, way: Direction) -> Vec<Verdict> {
             against((iperf3, &whole), None, Run::command_rate);
         }
         WanLink::LossyCubic => {
-            let (best, name) = best_gridftp(rows, group, way);
+            let (best, name) = best_gridftp(rows, group, way, None);
             against((best, &name), Some(CUBIC_RATIO), Run::rate);
         }
         WanLink::Clean | WanLink::Far | WanLink::Slow | WanLink::Shallow => {}

@@ -185,13 +185,7 @@ impl Toolbox {
                 .line(BARE)
                 .args([overlap::COMMAND, local_source, local_target]),
             // scp and xdfs have their own lines; the others move no files, so no row asks them.
-            Tool::Cp
-            | Tool::Iperf3
-            | Tool::Iperf3Bbr
-            | Tool::Previous
-            | Tool::Scp
-            | Tool::Tar
-            | Tool::Xdfs => {
+            Tool::Cp | Tool::Iperf3 | Tool::Iperf3Bbr | Tool::Scp | Tool::Tar | Tool::Xdfs => {
                 // Sharing the blocks of the source would move nothing.
                 self.line("cp")
                     .args(["--reflink=never", local_source, local_target])
@@ -209,6 +203,10 @@ impl Toolbox {
                     line.arg(remote(local_source))
                         .arg(format!("file://{local_target}"))
                 }
+            }
+            Tool::Previous => {
+                let line = self.line(PREVIOUS).args(["cp", "--insecure"]);
+                copy(line, direction, place, port)
             }
             Tool::Rclone => {
                 let line = self
