@@ -5,7 +5,9 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use bytes::BytesMut;
 use xdfs_proto::Fault;
+use xdfs_sys::memory::{HUGE_PAGE_BYTES, prefer_huge_pages};
 
 use crate::memory::{Account, Reserved};
 
@@ -15,9 +17,17 @@ const ALIGNMENT: usize = 4096;
 /// A buffer for payload, aligned so that a sink may write it past the page cache.
 pub(crate) struct Buffer {
     /// Never grows, so that the address stays.
-    memory: Memory,
+    bytes: Bytes,
+    reserved: Reserved,
     start: usize,
     len: usize,
+}
+
+/// The bytes of a buffer.
+enum Bytes {
+    Own(Vec<u8>),
+    /// A part of memory that several buffers share.
+    Part(BytesMut),
 }
 
 /// Memory, and what it takes of the budget.
@@ -32,7 +42,8 @@ pub(crate) struct Memory {
 #[derive(Debug)]
 pub(crate) struct BlockMemory {
     bytes: Arc<Vec<u8>>,
-    /// Where the block begins, at a page.
+    /// Where the block begins, at a page: at a huge one, if it fills one. A device fills it with
+    /// few requests then.
     start: usize,
     len: usize,
     _reserved: Reserved,
@@ -56,9 +67,16 @@ impl BlockMemory {
         read: impl FnOnce(&mut [u8]) -> Result<usize, Fault>,
     ) -> Result<(), Fault> {
         if !self.can_hold(len) {
+            let alignment = match len < HUGE_PAGE_BYTES {
+                true => ALIGNMENT,
+                false => HUGE_PAGE_BYTES,
+            };
             // Zeroed memory comes from the system untouched.
-            self.bytes = Arc::new(vec![0; len + ALIGNMENT]);
-            self.start = to_page(&self.bytes);
+            let mut bytes = vec![0; len + alignment];
+            self.start = distance_to_page(&bytes, alignment);
+            bytes.truncate(self.start + len);
+            prefer_huge_pages(&mut bytes[self.start..]);
+            self.bytes = Arc::new(bytes);
         }
         let start = self.start;
         let bytes = Arc::get_mut(&mut self.bytes);
@@ -80,7 +98,7 @@ impl BlockMemory {
 
     /// Whether so many bytes can be filled without other memory.
     pub(crate) fn can_hold(&self, len: usize) -> bool {
-        Arc::strong_count(&self.bytes) == 1 && self.bytes.len() >= len + ALIGNMENT
+        Arc::strong_count(&self.bytes) == 1 && self.bytes.len() >= self.start + len
     }
 }
 
@@ -88,11 +106,22 @@ impl Buffer {
     fn new(len: usize, reserved: Reserved) -> Self {
         // Zeroed memory comes from the system untouched: pages cost only when they are used.
         let bytes = vec![0; len + ALIGNMENT];
-        let start = to_page(&bytes);
+        let start = distance_to_page(&bytes, ALIGNMENT);
         Self {
-            memory: Memory { bytes, reserved },
+            bytes: Bytes::Own(bytes),
+            reserved,
             start,
             len,
+        }
+    }
+
+    /// A buffer of a part of memory, which begins at a page.
+    fn part(bytes: BytesMut, reserved: Reserved) -> Self {
+        Self {
+            start: 0,
+            len: bytes.len(),
+            bytes: Bytes::Part(bytes),
+            reserved,
         }
     }
 
@@ -100,15 +129,21 @@ impl Buffer {
     /// must have so many.
     pub(crate) fn of(memory: Memory, len: usize) -> Self {
         Self {
-            memory,
+            bytes: Bytes::Own(memory.bytes),
+            reserved: memory.reserved,
             start: 0,
             len,
         }
     }
 
-    /// The memory of the buffer.
+    /// The memory of a buffer outside of any pool.
     pub(crate) fn into_memory(self) -> Memory {
-        self.memory
+        let bytes = match self.bytes {
+            Bytes::Own(bytes) => bytes,
+            Bytes::Part(_) => Vec::new(),
+        };
+        let reserved = self.reserved;
+        Memory { bytes, reserved }
     }
 }
 
@@ -116,13 +151,21 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.memory.bytes[self.start..self.start + self.len]
+        let bytes = match &self.bytes {
+            Bytes::Own(bytes) => bytes.as_slice(),
+            Bytes::Part(bytes) => bytes,
+        };
+        &bytes[self.start..self.start + self.len]
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.memory.bytes[self.start..self.start + self.len]
+        let bytes = match &mut self.bytes {
+            Bytes::Own(bytes) => bytes.as_mut_slice(),
+            Bytes::Part(bytes) => bytes,
+        };
+        &mut bytes[self.start..self.start + self.len]
     }
 }
 
@@ -134,10 +177,19 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// The distance to the first page that begins in memory.
-fn to_page(bytes: &[u8]) -> usize {
+/// The distance to the first page of so many bytes that begins in memory.
+fn distance_to_page(bytes: &[u8], page: usize) -> usize {
     let address = bytes.as_ptr().addr();
-    address.next_multiple_of(ALIGNMENT) - address
+    address.next_multiple_of(page) - address
+}
+
+/// Memory of one huge page, not used yet.
+fn huge_page() -> BytesMut {
+    let mut bytes = BytesMut::zeroed(2 * HUGE_PAGE_BYTES);
+    let _ = bytes.split_to(distance_to_page(&bytes, HUGE_PAGE_BYTES));
+    bytes.truncate(HUGE_PAGE_BYTES);
+    prefer_huge_pages(&mut bytes);
+    bytes
 }
 
 #[derive(Debug)]
@@ -154,6 +206,10 @@ pub(crate) struct BufferPool {
     least: usize,
     /// Smallest number of free buffers since the last [`Self::trim`].
     unneeded: usize,
+    /// Buffers are made as parts of huge pages.
+    is_of_huge_pages: bool,
+    /// The rest of the last one.
+    huge_page: BytesMut,
 }
 
 impl BufferPool {
@@ -176,6 +232,8 @@ impl BufferPool {
             cost: size + ALIGNMENT + more,
             least,
             unneeded: 0,
+            is_of_huge_pages: false,
+            huge_page: BytesMut::new(),
         }
     }
 
@@ -191,7 +249,24 @@ impl BufferPool {
         debug_assert!(self.has_room(), "more than the bound");
         let reserved = self.account.take(self.cost, self.least * self.cost)?;
         self.made += 1;
-        Some(Buffer::new(self.size, reserved))
+        if !self.is_of_huge_pages {
+            return Some(Buffer::new(self.size, reserved));
+        }
+        if self.huge_page.len() < self.size {
+            self.huge_page = huge_page();
+        }
+        Some(Buffer::part(self.huge_page.split_to(self.size), reserved))
+    }
+
+    /// Has buffers made as parts of huge pages from now on, which a device takes with few requests.
+    /// A huge page of which one buffer is used takes memory as a whole, so this is for transfers
+    /// that need many. The size of the buffers must be that of pages, and divide a huge one.
+    pub(crate) fn use_huge_pages(&mut self) {
+        if !self.is_of_huge_pages {
+            self.is_of_huge_pages = true;
+            self.made -= self.free.drain(..).len();
+            self.unneeded = 0;
+        }
     }
 
     /// Whether it has less buffers than it may ever have.
@@ -209,6 +284,9 @@ impl BufferPool {
     pub(crate) fn trim(&mut self) {
         self.made -= self.free.drain(..self.unneeded).len();
         self.unneeded = self.free.len();
+        if self.free.is_empty() {
+            self.huge_page = BytesMut::new();
+        }
     }
 
     /// Number of buffers that can be taken.
@@ -245,6 +323,29 @@ mod tests {
         pool.give(b);
         assert_eq!((pool.in_use(), pool.free()), (0, 2));
         assert_eq!(pool.take().unwrap().len(), 8);
+    }
+
+    #[test]
+    fn parts_of_huge_pages_are_buffers_too() {
+        let size = HUGE_PAGE_BYTES / 4;
+        let mut pool = BufferPool::new(size, 0, 6, 0, Account::unbounded());
+        let small = pool.make().unwrap();
+        pool.give(small);
+        pool.use_huge_pages();
+        assert_eq!((pool.free(), pool.in_use()), (0, 0));
+        let mut buffers: Vec<Buffer> = (0..6).map(|_| pool.make().unwrap()).collect();
+        for (number, buffer) in (0..).zip(&mut buffers) {
+            assert!(buffer.as_ptr().addr().is_multiple_of(size));
+            buffer.fill(number);
+        }
+        for (number, buffer) in (0..).zip(&buffers) {
+            assert!(buffer.len() == size && buffer.iter().all(|byte| *byte == number));
+        }
+        assert!(!pool.has_room());
+        buffers.into_iter().for_each(|buffer| pool.give(buffer));
+        pool.trim();
+        pool.trim();
+        assert_eq!((pool.free(), pool.in_use()), (0, 0));
     }
 
     #[test]

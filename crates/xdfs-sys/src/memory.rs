@@ -1,4 +1,30 @@
-//! The memory of the machine: [`memory_bytes`].
+//! The memory of the machine: [`memory_bytes`], [`prefer_huge_pages`].
+
+/// Size and alignment of a huge page in bytes, on processors with pages of 4 KiB.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Asks the system to use huge pages for memory that hasn't been written yet, where whole ones fit
+/// into it. A device is given a few long ranges then instead of hundreds of pages, which a request
+/// may not even take. A hint: systems may not heed it.
+pub fn prefer_huge_pages(bytes: &mut [u8]) {
+    advise(bytes);
+}
+
+#[cfg(target_os = "linux")]
+fn advise(bytes: &mut [u8]) {
+    let Some(whole) = bytes.get_mut(..bytes.len() - bytes.len() % HUGE_PAGE_BYTES) else {
+        return;
+    };
+    if whole.is_empty() || !whole.as_ptr().addr().is_multiple_of(HUGE_PAGE_BYTES) {
+        return;
+    }
+    // SAFETY: the range is mapped memory that is borrowed meanwhile, and the advice leaves its
+    // contents as they are.
+    unsafe { libc::madvise(whole.as_mut_ptr().cast(), whole.len(), libc::MADV_HUGEPAGE) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn advise(_: &mut [u8]) {}
 
 /// Bytes of memory that the process could have at most: those of the machine, or fewer if its
 /// control group may not have as many. `None` where the system doesn't tell.

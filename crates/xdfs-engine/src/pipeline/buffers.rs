@@ -1,9 +1,11 @@
 //! A session's payload buffers and their bounds: its own, and the memory that it shares with the
 //! other sessions of its server.
 
-use std::sync::Arc;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use xdfs_sys::processor::second_level_cache_bytes;
 use xdfs_xio::ENCODED_BYTES_MAX;
 
 use crate::memory::{Account, MemoryBudget};
@@ -12,13 +14,26 @@ use crate::pool::{BlockMemory, Buffer, BufferPool};
 /// Default payload of a block in bytes. Each block ends in a partly filled segment, and loopback
 /// carries blocks of this size half again as fast as blocks of 256 KiB.
 pub(crate) const BLOCK_BYTES: u32 = 2 << 20;
-/// Size in bytes of a receive buffer, and of a piece that is read and hashed at once: with its copy
-/// it fits into the second-level cache.
-pub(super) const PIECE_BYTES: usize = 256 << 10;
+/// Sizes in bytes between which a piece has one, and that of a piece where the cache is unknown.
+const PIECE_BYTES: RangeInclusive<usize> = 128 << 10..=512 << 10;
+const PIECE_BYTES_USUAL: usize = 256 << 10;
 /// Maximum bytes of send buffers per session.
 pub(super) const SEND_POOL_BYTES: usize = 32 << 20;
 /// Maximum bytes of receive buffers per session.
 const RECEIVE_POOL_BYTES: usize = 16 << 20;
+/// Size in bytes of a receive buffer, and of a piece that is read and hashed at once, a power of
+/// two: with its copy it fits into the second-level cache of the processor.
+pub(super) fn piece_bytes() -> usize {
+    static BYTES: LazyLock<usize> = LazyLock::new(|| piece_bytes_of(second_level_cache_bytes()));
+    *BYTES
+}
+
+fn piece_bytes_of(cache: Option<usize>) -> usize {
+    let half = cache.map(|cache| cache / 2).filter(|half| *half > 0);
+    let bytes = half.map_or(PIECE_BYTES_USUAL, |half| 1 << half.ilog2());
+    bytes.clamp(*PIECE_BYTES.start(), *PIECE_BYTES.end())
+}
+
 /// Number of buffers that channels may keep in the middle of a block; beyond it they pass on
 /// partial pieces.
 const PIECES_HELD_MAX: usize = 32;
@@ -82,10 +97,10 @@ impl Buffers {
     /// Receive buffers only: send buffers need the agreed block size.
     pub(super) fn new(budget: Arc<MemoryBudget>) -> Self {
         let account = || Account::new(&budget);
-        let receive_max = RECEIVE_POOL_BYTES / PIECE_BYTES;
+        let receive_max = RECEIVE_POOL_BYTES / piece_bytes();
         Self {
             send: BufferPool::new(0, 0, 0, 0, account()),
-            receive: BufferPool::new(PIECE_BYTES, 0, receive_max, RECEIVE_LEAST, account()),
+            receive: BufferPool::new(piece_bytes(), 0, receive_max, RECEIVE_LEAST, account()),
             read: account(),
             used_to_read: Vec::new(),
             budget,
@@ -205,6 +220,11 @@ impl Buffers {
         has_room.then(|| self.ask(Purpose::Receive, now, |own| own.receive.make()))?
     }
 
+    /// Has receive buffers made for a large file, which may be written past the page cache.
+    pub(super) fn prepare_for_large_file(&mut self) {
+        self.receive.use_huge_pages();
+    }
+
     /// Returns a receive buffer.
     pub(super) fn give_received(&mut self, buffer: Buffer) {
         self.receive.give(buffer);
@@ -254,4 +274,20 @@ impl Buffers {
 /// Bytes of a block that wait encrypted for its channel, at most, while its buffer is in use.
 fn encoded_bytes(block_bytes: usize) -> usize {
     block_bytes.min(ENCODED_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_fit_into_the_cache_with_their_copies() {
+        for (cache_kib, piece_kib) in [(512, 256), (1024, 512), (1280, 512), (2048, 512), (64, 128)]
+        {
+            assert_eq!(piece_bytes_of(Some(cache_kib << 10)), piece_kib << 10);
+        }
+        for unknown in [None, Some(0)] {
+            assert_eq!(piece_bytes_of(unknown), PIECE_BYTES_USUAL);
+        }
+    }
 }

@@ -5,7 +5,7 @@ use xdfs_proto::frame::{Frame, TimeAccount};
 use xdfs_proto::{ByteRange, DigestKind, Fault, FileId};
 use xdfs_store::Source;
 
-use super::buffers::PIECE_BYTES;
+use super::buffers::piece_bytes;
 use super::ledger::{Ledger, Spent};
 use crate::environment::Environment;
 use crate::feeder::Feeder;
@@ -126,7 +126,7 @@ impl OpenSource {
         };
         let mut n = 0;
         // In pieces, so that data is hashed while it is in the cache.
-        for piece in buffer.chunks_mut(PIECE_BYTES) {
+        for piece in buffer.chunks_mut(piece_bytes()) {
             let began = environment.now();
             let read = source.read_at(self.offset + start + n as u64, piece);
             ledger.read_source(environment.now() - began);

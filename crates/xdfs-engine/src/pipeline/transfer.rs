@@ -8,7 +8,7 @@ use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, DigestValue, Fault, FileId, SourceTag};
 use xdfs_store::{OpenedSink, SinkRequest, Source};
 
-use super::buffers::PIECE_BYTES;
+use super::buffers::piece_bytes;
 use super::channel_count::Traffic;
 use super::faults::mark_session_end;
 use super::network_path::{ONE_CHANNEL_BYTES, Workload};
@@ -20,6 +20,9 @@ use crate::kernel::Kernel;
 use crate::reader::BlockReader;
 use crate::storage::{SinkJob, StoreTime};
 use crate::store_workers::{SinkOutcome, open_or_check_sink};
+
+/// Files from this size in bytes on keep all receive buffers busy.
+const LARGE_BYTES: u64 = 64 << 20;
 
 impl<K: Kernel> Pipeline<K> {
     /// Starts a transfer (initiator).
@@ -281,11 +284,14 @@ impl<K: Kernel> Pipeline<K> {
         let unverified = opened.unverified;
         let resumed = opened.durable.iter().map(|f| f.range.len()).sum();
         let mut block_size = opened.block_size;
+        if offer.length.is_some_and(|length| length >= LARGE_BYTES) {
+            self.buffers.prepare_for_large_file();
+        }
         if !opened.sink.capabilities().random_writes {
             // A block of one piece is verified before it is written; written data can't be undone
             // here.
             self.transfers.set_ordered(file);
-            block_size = block_size.min(PIECE_BYTES as u32);
+            block_size = block_size.min(piece_bytes() as u32);
         }
         if let Some(transfer) = self.transfers.started_mut(file) {
             transfer.set_path(opened.path.clone());
