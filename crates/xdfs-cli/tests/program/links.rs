@@ -304,9 +304,11 @@ fn links_at_the_target_give_way() {
 
 #[test]
 fn an_interrupted_copy_goes_on() {
+    // At the rate they take 18 seconds, of which a busy machine may miss some.
+    const FILES: u64 = 900;
     for up in [true, false] {
         let scene = Scene::new(up);
-        for n in 0..300 {
+        for n in 0..FILES {
             write(
                 &scene.beside(&format!("data/{}/f{n}", n % 10)),
                 &content(n, 12_000),
@@ -323,17 +325,17 @@ fn an_interrupted_copy_goes_on() {
             "--retries",
             "0",
             "--limit-rate",
-            "400k",
+            "600k",
         ];
         let mut running = Running::start(&mut scene.command(&slow));
-        running.wait_for_bytes(1_500_000);
+        running.wait_for_bytes(2_500_000);
         running.signal("INT");
         running.wait().fails(130, &["stopped"]);
         let run = scene.run(&["cp", "-rL", "--json"]).ok();
         let tree = object(&run, "tree");
         let count = |name: &str| tree[name].as_u64().unwrap();
         assert!(count("resumed_files") > 50, "{tree}");
-        assert_eq!(count("files") + count("resumed_files"), 301, "{tree}");
+        assert_eq!(count("files") + count("resumed_files"), FILES + 1, "{tree}");
         assert_followed(&scene.source(""), &scene.target(""));
     }
 }
