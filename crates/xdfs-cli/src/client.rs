@@ -83,19 +83,22 @@ impl SharedClient {
         options: &TransferOptions,
     ) -> Result<RunningCopy, Fault> {
         let client = Arc::clone(&self.client);
-        let rate = options.rate_bytes_per_s_max;
+        let rate = options.parameters.rate_bytes_per_s_max;
         match route {
             // Standard streams can be copied to and from named pipes.
             TransferRoute::Upload {
                 from: LocalPlace::Standard,
                 to,
-            } if !options.dry_run && pipe::is_pipe(&client, to) => {
+            } if !options.parameters.dry_run && pipe::is_pipe(&client, to) => {
                 Ok(RunningCopy::Pipe(Flow::into_pipe(client, to, rate)))
             }
             TransferRoute::Download {
                 from,
                 to: LocalPlace::Standard,
-            } if !options.dry_run && options.offset == 0 && pipe::is_pipe(&client, from) => {
+            } if !options.parameters.dry_run
+                && options.offset == 0
+                && pipe::is_pipe(&client, from) =>
+            {
                 let length = options.length;
                 Ok(RunningCopy::Pipe(Flow::out_of_pipe(
                     client, from, length, rate,

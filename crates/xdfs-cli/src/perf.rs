@@ -4,7 +4,10 @@ use std::ffi::OsStr;
 use std::time::Duration;
 
 use xdfs::settings::ClientConfig;
-use xdfs::{Code, DigestKind, Fault, LocalPlace, RemotePlace, TransferOptions, TransferRoute};
+use xdfs::{
+    Code, DigestKind, Fault, LocalPlace, RemotePlace, Resume, TransferOptions, TransferParameters,
+    TransferRoute,
+};
 
 use crate::context::Context;
 use crate::flags::PerfFlags;
@@ -77,11 +80,14 @@ fn measure(
     let connector = Connector::new(context.clone(), flags.session.clone());
     let client = connector.connect(&server)?;
     let options = TransferOptions {
+        parameters: TransferParameters {
+            resume: Resume::Never,
+            digest: Some(DigestKind::None),
+            overwrite: true,
+            ..TransferParameters::default()
+        },
         length: flags.bytes,
         duration: duration(flags),
-        resume: false,
-        digest: Some(DigestKind::None),
-        overwrite: true,
         ..TransferOptions::default()
     };
     let route = if flags.download {

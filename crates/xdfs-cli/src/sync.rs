@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use xdfs::settings::ClientConfig;
 use xdfs::{
-    Code, DeletionConsent, DeletionRisk, Fault, RemotePlace, SyncOptions, SyncResult, TreeEvent,
-    TreeOptions,
+    Code, DeletionConsent, DeletionRisk, Fault, RemotePlace, Resume, SyncOptions, SyncResult,
+    TransferParameters, TreeEvent, TreeOptions,
 };
 
 use crate::console::Console;
@@ -127,19 +127,24 @@ fn options(
     let retry = settings.retry(flags.retry.retries);
     Ok(SyncOptions {
         tree: TreeOptions {
-            overwrite: true,
+            parameters: TransferParameters {
+                overwrite: true,
+                dry_run: flags.dry_run,
+                digest: flags.digest.map(Into::into),
+                rate_bytes_per_s_max: settings.rate(flags.limit_rate),
+                resume: match flags.verify_resumed {
+                    true => Resume::Verify,
+                    false => Resume::Trust,
+                },
+            },
             owner: all || flags.owner,
             xattrs: all || flags.xattrs,
             hard_links: all || flags.hard_links,
             follow_links: flags.copy_links,
             filter: flags.filter.filter()?,
-            dry_run: flags.dry_run,
             durability: flags.durability.into(),
-            digest: flags.digest.map(Into::into),
             file_digests: (flags.output.json || flags.transfer_log.is_some())
                 .then(|| flags.digest.map(Into::into).unwrap_or_default()),
-            rate_bytes_per_s_max: settings.rate(flags.limit_rate),
-            verify_resumed: flags.verify_resumed,
             reconnect_observer: session::reconnect_observer(
                 flags.output,
                 retry.retries_max,

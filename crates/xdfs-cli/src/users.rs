@@ -6,7 +6,9 @@ use std::path::Path;
 use xdfs::record::Record;
 use xdfs::security::{KnownHosts, UsersFile, host_port, trusted};
 use xdfs::settings::{Secret, UserFolder, make_user_key, user_name};
-use xdfs::{Address, ClientOptions, Code, Fault, LocalPlace, TransferOptions};
+use xdfs::{
+    Address, ClientOptions, Code, Fault, LocalPlace, Resume, TransferOptions, TransferParameters,
+};
 
 use crate::console::{Console, printable};
 use crate::context::Context;
@@ -52,10 +54,13 @@ fn ask_server(context: &Context, flags: &WhoamiFlags) -> Result<(), Fault> {
     let client = context.connect(&place, options, &flags.security)?;
     // A session is open once a transfer has ended, even one of no bytes.
     let nothing = TransferOptions {
+        parameters: TransferParameters {
+            overwrite: true,
+            resume: Resume::Never,
+            dry_run: true,
+            ..TransferParameters::default()
+        },
         length: Some(0),
-        overwrite: true,
-        resume: false,
-        dry_run: true,
         ..TransferOptions::default()
     };
     let transfer = client.upload(&LocalPlace::Memory, b"mem:null", &nothing)?;

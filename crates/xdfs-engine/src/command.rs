@@ -116,7 +116,23 @@ pub struct CallPart {
     pub last: bool,
 }
 
-/// A transfer to start: the parameters of [`Command::Start`].
+/// How files are moved, alone or in trees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransferParameters {
+    /// The digest of a whole file; `None` for the default of the session.
+    pub digest: Option<DigestKind>,
+    /// Replace what exists at the target.
+    pub overwrite: bool,
+    /// Whether to resume from what an earlier attempt left: from its journal, or from the published
+    /// file.
+    pub resume: Resume,
+    /// Largest number of bytes per second, over all channels; `None` for no limit.
+    pub rate_bytes_per_s_max: Option<u64>,
+    /// Check everything and write nothing.
+    pub dry_run: bool,
+}
+
+/// A transfer to start, as in [`Command::Start`].
 #[derive(Debug)]
 pub struct TransferSpec {
     /// Its number in the session, above all earlier ones.
@@ -127,16 +143,8 @@ pub struct TransferSpec {
     pub length: Option<u64>,
     /// Ends the transfer after this time as if the source had ended.
     pub duration: Option<Duration>,
-    /// Largest number of bytes per second; `None` for no limit.
-    pub rate_bytes_per_s_max: Option<u64>,
-    /// The whole-file digest.
-    pub digest: DigestKind,
-    /// Replace a target that exists.
-    pub overwrite: bool,
-    /// Whether to resume from a journal.
-    pub resume: Resume,
-    /// Check everything and write nothing.
-    pub dry_run: bool,
+    /// How it is moved. Without a digest it has one of the default kind.
+    pub parameters: TransferParameters,
     /// The direction, the source and the target.
     pub kind: TransferKind,
     /// Receives the progress and the end.

@@ -53,7 +53,7 @@ mod verdict;
 pub use acceptor::{Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy};
 pub use command::{
     CallPart, CallSpec, Command, Commands, DownloadSpec, Outcome, Progress, TransferEvent,
-    TransferSpec, UploadSpec,
+    TransferParameters, TransferSpec, UploadSpec,
 };
 pub use environment::{Environment, Task, Turn};
 pub use files::Files;

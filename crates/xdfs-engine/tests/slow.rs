@@ -15,7 +15,8 @@ use xdfs_engine::kernel::Readiness;
 use xdfs_engine::mailbox::{Mailbox, mailbox};
 use xdfs_engine::{
     Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy, Command, Commands, Dial, DownloadSpec,
-    LimitedBy, Outcome, Pipeline, Route, TransferEvent, TransferSpec, UploadSpec,
+    LimitedBy, Outcome, Pipeline, Route, TransferEvent, TransferParameters, TransferSpec,
+    UploadSpec,
 };
 use xdfs_proto::digest::Fragment;
 use xdfs_proto::frame::{Level, Resume, Start};
@@ -303,11 +304,12 @@ impl Scene {
             offset: 0,
             length: None,
             duration: None,
-            rate_bytes_per_s_max: None,
-            digest: DigestKind::Crc64Nvme,
-            overwrite: true,
-            resume: Resume::Never,
-            dry_run: false,
+            parameters: TransferParameters {
+                digest: Some(DigestKind::Crc64Nvme),
+                overwrite: true,
+                resume: Resume::Never,
+                ..TransferParameters::default()
+            },
             kind,
             events,
         };

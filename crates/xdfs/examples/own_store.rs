@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use xdfs::store::{
     Capabilities, OpenedSink, Sink, SinkRequest, Source, SourceInfo, SourceTag, Store,
 };
-use xdfs::{Client, ClientOptions, Code, Fault, RemotePlace, TransferOptions};
+use xdfs::{
+    Client, ClientOptions, Code, Fault, RemotePlace, Resume, TransferOptions, TransferParameters,
+};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -28,9 +30,12 @@ pub(crate) fn there_and_back(place: &RemotePlace, count: u64) -> Result<Vec<u8>,
     let client = Client::connect(place, ClientOptions::default())?;
     let store = Arc::new(Squares::default());
     let options = TransferOptions {
-        // This store isn't durable.
-        resume: false,
-        overwrite: true,
+        parameters: TransferParameters {
+            // This store isn't durable.
+            resume: Resume::Never,
+            overwrite: true,
+            ..TransferParameters::default()
+        },
         ..TransferOptions::default()
     };
     let name = count.to_string();

@@ -7,7 +7,8 @@ use std::error::Error;
 use std::path::Path;
 
 use xdfs::{
-    Client, ClientOptions, Fault, LocalPlace, RemotePlace, TransferOptions, TransferResult,
+    Client, ClientOptions, Fault, LocalPlace, RemotePlace, TransferOptions, TransferParameters,
+    TransferResult,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -29,7 +30,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 pub(crate) fn upload(file: &Path, target: &RemotePlace) -> Result<TransferResult, Fault> {
     let client = Client::connect(target, ClientOptions::default())?;
     let options = TransferOptions {
-        overwrite: true,
+        parameters: TransferParameters {
+            overwrite: true,
+            ..TransferParameters::default()
+        },
         ..TransferOptions::default()
     };
     let source = LocalPlace::Path(file.to_owned());

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use xdfs_engine::command::TransferKind;
 use xdfs_engine::mailbox::mailbox;
-use xdfs_engine::{Command, DownloadSpec, PathDecision, TransferSpec, UploadSpec};
+use xdfs_engine::{
+    Command, DownloadSpec, PathDecision, TransferParameters, TransferSpec, UploadSpec,
+};
 use xdfs_gridftp::client::FtpStore;
 use xdfs_proto::frame::Resume;
 use xdfs_proto::{Code, DigestKind, Fault, FileId, Machine};
@@ -94,7 +96,10 @@ impl Client {
                 let here = Arc::new(Origin(file.clone()));
                 let compared = self.compared_paths(true, here, paths, options);
                 let refuses = TransferOptions {
-                    overwrite: options.overwrite && !looks_first(&compared),
+                    parameters: TransferParameters {
+                        overwrite: options.parameters.overwrite && !looks_first(&compared),
+                        ..options.parameters
+                    },
                     ..options.clone()
                 };
                 let transfer = self.start_between(file, target, last_part(path), &refuses)?;
@@ -128,7 +133,10 @@ impl Client {
         let compared = self.compared_paths(true, here, paths, options);
         let compared = compared.filter(|_| is_file);
         let refuses = TransferOptions {
-            overwrite: options.overwrite && !looks_first(&compared),
+            parameters: TransferParameters {
+                overwrite: options.parameters.overwrite && !looks_first(&compared),
+                ..options.parameters
+            },
             ..options.clone()
         };
         let transfer = self.start(
@@ -184,7 +192,10 @@ impl Client {
         let compared = self.compared_paths(false, here, paths, options);
         let compared = compared.filter(|_| is_file);
         let refuses = TransferOptions {
-            overwrite: options.overwrite && !looks_first(&compared),
+            parameters: TransferParameters {
+                overwrite: options.parameters.overwrite && !looks_first(&compared),
+                ..options.parameters
+            },
             ..options.clone()
         };
         let transfer = self.start(
@@ -283,7 +294,7 @@ impl Client {
             Skip::SizeAndTime | Skip::NotOlder if is_part => Skip::Identical,
             skip => skip,
         };
-        let is_sent_again = skip == Skip::Identical && !options.resume;
+        let is_sent_again = skip == Skip::Identical && options.parameters.resume == Resume::Never;
         (skip != Skip::Never && !is_sent_again).then(|| ComparedPaths {
             caller: self.shared.sessions.caller().1,
             here,
@@ -293,8 +304,8 @@ impl Client {
             name: name.to_vec(),
             offset: options.offset,
             length: options.length,
-            digest: self.digest(options.digest),
-            dry_run: options.dry_run,
+            digest: self.digest(options.parameters.digest),
+            dry_run: options.parameters.dry_run,
             skip,
             masks_mode: !is_upload && !options.exact_mode,
         })
@@ -313,7 +324,7 @@ impl Client {
             return transfer;
         };
         let shared = Arc::downgrade(&self.shared);
-        let replaces = options.overwrite && compared.skip != Skip::Identical;
+        let replaces = options.parameters.overwrite && compared.skip != Skip::Identical;
         let options = TransferOptions {
             skip: Skip::Never,
             ..options.clone()
@@ -364,15 +375,10 @@ impl Client {
             offset: options.offset,
             length: options.length,
             duration: options.duration,
-            rate_bytes_per_s_max: options.rate_bytes_per_s_max,
-            digest: self.digest(options.digest),
-            overwrite: options.overwrite,
-            resume: match (options.resume, options.verify_resumed) {
-                (false, _) => Resume::Never,
-                (true, false) => Resume::Trust,
-                (true, true) => Resume::Verify,
+            parameters: TransferParameters {
+                digest: Some(self.digest(options.parameters.digest)),
+                ..options.parameters
             },
-            dry_run: options.dry_run,
             kind,
             events,
         };

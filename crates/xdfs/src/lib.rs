@@ -149,8 +149,9 @@ pub use tune::{
     TuneSample, TuneSetting, tune,
 };
 pub use tunnel::{Forward, Host, Tunnel, TunnelNews, TunnelPlan, TunnelPort, TunnelTarget};
-pub use xdfs_engine::{ChannelsReason, PathClass, PathDecision};
+pub use xdfs_engine::{ChannelsReason, PathClass, PathDecision, TransferParameters};
 pub use xdfs_gridftp::client::{NodeAddresses, Stripes};
+pub use xdfs_proto::frame::Resume;
 pub use xdfs_proto::{
     ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, Limits, Machine, Quoting,
     Retry, Side, quoted,

@@ -9,9 +9,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use xdfs_engine::mailbox::{Mailbox, Sender, mailbox};
-use xdfs_engine::{Outcome, Progress, TimeShares, TransferEvent};
+use xdfs_engine::{Outcome, Progress, TimeShares, TransferEvent, TransferParameters};
 use xdfs_proto::pack::Failures;
-use xdfs_proto::{Code, DigestKind, Fault, FileId};
+use xdfs_proto::{Code, Fault, FileId};
 
 use crate::between::ServerFile;
 use crate::events::{Observer, TransferResult};
@@ -64,31 +64,19 @@ impl TransferRoute {
 }
 
 /// Options of a transfer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferOptions {
+    /// How it is moved. The default digest is
+    /// [`Client::default_digest`](crate::Client::default_digest).
+    pub parameters: TransferParameters,
     /// First byte of the source to send.
     pub offset: u64,
     /// Number of bytes; `None` for all up to the end.
     pub length: Option<u64>,
     /// Ends the transfer after this time as if the source had ended (memory to memory only).
     pub duration: Option<Duration>,
-    /// Largest number of bytes per second, over all channels; `None` for no limit.
-    pub rate_bytes_per_s_max: Option<u64>,
-    /// Resume from an earlier attempt: from its journal, or from the published file.
-    pub resume: bool,
-    /// Have the receiver reread the ranges that the journal claims, and resend those that differ.
-    /// Without it the receiver rereads them only if its machine was rebooted since, or if it can't
-    /// tell.
-    pub verify_resumed: bool,
-    /// The digest of the whole file; `None` for the default,
-    /// [`Client::default_digest`](crate::Client::default_digest).
-    pub digest: Option<DigestKind>,
-    /// Replace an existing target.
-    pub overwrite: bool,
     /// Existing targets that are skipped instead, which is a success.
     pub skip: Skip,
-    /// Check everything and write nothing.
-    pub dry_run: bool,
     /// Give a fetched file the permission bits that the server wishes. Otherwise it gets what the
     /// umask of this process leaves of them. Set-user-id, set-group-id and sticky are given to no
     /// file by itself.
@@ -98,16 +86,11 @@ pub struct TransferOptions {
 impl Default for TransferOptions {
     fn default() -> Self {
         Self {
+            parameters: TransferParameters::default(),
             offset: 0,
             length: None,
             duration: None,
-            rate_bytes_per_s_max: None,
-            resume: true,
-            verify_resumed: false,
-            digest: None,
-            overwrite: false,
             skip: Skip::Identical,
-            dry_run: false,
             exact_mode: false,
         }
     }

@@ -13,7 +13,7 @@ mod tree;
 use std::path::Path;
 
 use xdfs::settings::ClientConfig;
-use xdfs::{Code, Fault, Filter, RetryPolicy, TransferOptions};
+use xdfs::{Code, Fault, Filter, RetryPolicy, TransferOptions, TransferParameters};
 
 use crate::context::Context;
 use crate::flags::CpFlags;
@@ -244,16 +244,17 @@ fn only_one_if_listed(flags: &CpFlags, trees: Vec<tree::Tree>) -> Result<Vec<tre
 
 fn transfer_options(flags: &CpFlags) -> TransferOptions {
     TransferOptions {
+        parameters: TransferParameters {
+            rate_bytes_per_s_max: flags.limit_rate,
+            resume: flags.resume(),
+            digest: flags.digest.map(Into::into),
+            overwrite: flags.overwrites(),
+            dry_run: flags.dry_run,
+        },
         offset: flags.offset,
         length: flags.length,
         duration: None,
-        rate_bytes_per_s_max: flags.limit_rate,
-        resume: !flags.no_resume,
-        verify_resumed: flags.verify_resumed,
-        digest: flags.digest.map(Into::into),
-        overwrite: flags.overwrites(),
         skip: flags.skip(),
-        dry_run: flags.dry_run,
         exact_mode: flags.archive || flags.owner || flags.xattrs,
     }
 }

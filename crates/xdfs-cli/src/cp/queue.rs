@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use xdfs::{
     Address, Client, Code, Fault, LocalPlace, Observer, Queue, QueueEvent, QueueOptions,
-    RemotePlace, RetryPolicy, Side, Transfer, TransferOptions, TransferResult, TransferRoute,
-    is_unread,
+    RemotePlace, RetryPolicy, Side, Transfer, TransferOptions, TransferParameters, TransferResult,
+    TransferRoute, is_unread,
 };
 
 use super::plan::PlannedCopy;
@@ -128,9 +128,12 @@ pub(super) fn run(
     };
     let config = connector.context.config()?;
     let options_of = |job: &PlannedCopy| TransferOptions {
-        rate_bytes_per_s_max: config
-            .session(&job.server)
-            .rate(options.rate_bytes_per_s_max),
+        parameters: TransferParameters {
+            rate_bytes_per_s_max: config
+                .session(&job.server)
+                .rate(options.parameters.rate_bytes_per_s_max),
+            ..options.parameters
+        },
         ..options.clone()
     };
     if let [job] = jobs.as_slice()

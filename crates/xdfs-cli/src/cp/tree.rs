@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use xdfs::settings::SessionSettings;
 use xdfs::{
     Answer, Attributes, Call, Client, Code, Fault, FileKind, Filter, RemotePlace, ServerFile,
-    TreeEvent, TreeOptions, TreeResult,
+    TransferParameters, TreeEvent, TreeOptions, TreeResult,
 };
 
 use super::list;
@@ -362,7 +362,13 @@ fn options(
     let all = flags.archive;
     let retry = settings.retry(flags.retry.retries);
     TreeOptions {
-        overwrite: flags.overwrites(),
+        parameters: TransferParameters {
+            overwrite: flags.overwrites(),
+            dry_run: flags.dry_run,
+            digest: flags.digest.map(Into::into),
+            rate_bytes_per_s_max: settings.rate(flags.limit_rate),
+            resume: flags.resume(),
+        },
         skip: flags.skip(),
         owner: all || flags.owner,
         xattrs: all || flags.xattrs,
@@ -370,15 +376,10 @@ fn options(
         hard_links: all || flags.hard_links,
         follow_links: flags.copy_links,
         filter: filter.clone(),
-        dry_run: flags.dry_run,
         durability: flags.durability.into(),
-        digest: flags.digest.map(Into::into),
         file_digests: (flags.output.json || flags.transfer_log.is_some())
             .then(|| flags.digest.map(Into::into).unwrap_or_default()),
-        rate_bytes_per_s_max: settings.rate(flags.limit_rate),
         journal: state::trees(),
-        begin_anew: flags.no_resume,
-        verify_resumed: flags.verify_resumed,
         count_source: flags.output.shows_progress(),
         reconnect_observer: session::reconnect_observer(flags.output, retry.retries_max, interrupt),
         retry,

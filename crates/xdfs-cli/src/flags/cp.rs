@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{
     Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum, ValueHint, value_parser,
 };
-use xdfs::{DigestKind, Durability, Skip, Way};
+use xdfs::{DigestKind, Durability, Resume, Skip, Way};
 
 use super::{
     FILTERS, FilterFlags, METADATA, OUTPUT, OutputFlags, RetryFlags, SessionFlags, StripeFlags,
@@ -336,6 +336,20 @@ impl CpFlags {
     /// Whether what exists at the target is replaced.
     pub(crate) fn overwrites(&self) -> bool {
         self.force || self.update
+    }
+
+    /// Whether it resumes from what an earlier copy left there.
+    pub(crate) fn resume(&self) -> Resume {
+        match self {
+            Self {
+                no_resume: true, ..
+            } => Resume::Never,
+            Self {
+                verify_resumed: true,
+                ..
+            } => Resume::Verify,
+            _ => Resume::Trust,
+        }
     }
 
     /// What is skipped there.

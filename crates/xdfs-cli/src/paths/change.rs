@@ -2,7 +2,10 @@
 
 use std::ffi::OsStr;
 
-use xdfs::{Call, Client, Code, DigestKind, Fault, FileKind, LocalPlace, TransferOptions, quoted};
+use xdfs::{
+    Call, Client, Code, DigestKind, Fault, FileKind, LocalPlace, Resume, TransferOptions,
+    TransferParameters, quoted,
+};
 
 use super::calls::stat;
 use super::command::PathCommand;
@@ -296,9 +299,12 @@ fn make_link(
 /// Creates an empty file.
 fn make_file(client: &Client, operand: &Operand) -> Result<(), Fault> {
     let options = TransferOptions {
+        parameters: TransferParameters {
+            resume: Resume::Never,
+            digest: Some(DigestKind::None),
+            ..TransferParameters::default()
+        },
         length: Some(0),
-        resume: false,
-        digest: Some(DigestKind::None),
         ..TransferOptions::default()
     };
     let path = &operand.path;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use xdfs::record::{Record, SpaceCounts};
-use xdfs::{Answer, Call, LocalPlace, TransferOptions, TransferRoute};
+use xdfs::{Answer, Call, LocalPlace, Resume, TransferOptions, TransferParameters, TransferRoute};
 
 use super::calls::{stat, unexpected};
 use super::command::PathCommand;
@@ -24,9 +24,12 @@ pub(crate) fn cat(context: &Context, flags: &CatFlags) -> u8 {
         own_session: true,
     };
     let options = TransferOptions {
+        parameters: TransferParameters {
+            resume: Resume::Never,
+            ..TransferParameters::default()
+        },
         offset: flags.offset,
         length: flags.length,
-        resume: false,
         ..TransferOptions::default()
     };
     let mut command = PathCommand::new(context, "cat", &common).with_transfers();

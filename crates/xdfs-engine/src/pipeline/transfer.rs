@@ -27,7 +27,7 @@ const LARGE_BYTES: u64 = 64 << 20;
 impl<K: Kernel> Pipeline<K> {
     /// Starts a transfer (initiator).
     pub(super) fn start(&mut self, spec: TransferSpec) {
-        if let Some(rate) = spec.rate_bytes_per_s_max {
+        if let Some(rate) = spec.parameters.rate_bytes_per_s_max {
             self.bounds.bound(rate, self.now);
         }
         let spent = self.account();
@@ -59,10 +59,10 @@ impl<K: Kernel> Pipeline<K> {
                     tag: SourceTag::default(),
                     mode: source.info().mode,
                     mtime_ns: source.info().mtime_ns,
-                    digest: spec.digest,
-                    overwrite: spec.overwrite,
-                    resume: spec.resume,
-                    dry_run: spec.dry_run,
+                    digest: spec.parameters.digest.unwrap_or_default(),
+                    overwrite: spec.parameters.overwrite,
+                    resume: spec.parameters.resume,
+                    dry_run: spec.parameters.dry_run,
                     pack,
                     sparse: source.info().sparse,
                     relaxed,
@@ -103,7 +103,7 @@ impl<K: Kernel> Pipeline<K> {
                     path: source,
                     offset: spec.offset,
                     length: spec.length,
-                    digest: spec.digest,
+                    digest: spec.parameters.digest.unwrap_or_default(),
                     pack: pack_request,
                 });
             }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use xdfs_engine::command::TransferKind;
 use xdfs_engine::mailbox::{Mailbox, mailbox};
 use xdfs_engine::{
-    DownloadSpec, Outcome, PackSource, Spares, TransferEvent, TransferSpec, UploadSpec,
+    DownloadSpec, Outcome, PackSource, Spares, TransferEvent, TransferParameters, TransferSpec,
+    UploadSpec,
 };
 use xdfs_proto::frame::Resume;
 use xdfs_proto::pack::{
@@ -182,11 +183,12 @@ impl Moved {
             offset: 0,
             length: None,
             duration: None,
-            rate_bytes_per_s_max: self.rate,
-            digest: self.digest,
-            overwrite: false,
-            resume: self.resume,
-            dry_run: false,
+            parameters: TransferParameters {
+                digest: Some(self.digest),
+                resume: self.resume,
+                rate_bytes_per_s_max: self.rate,
+                ..TransferParameters::default()
+            },
             kind,
             events,
         })

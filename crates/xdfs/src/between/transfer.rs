@@ -93,7 +93,7 @@ impl Course {
     }
 
     fn copy(&self) -> Result<Outcome, Fault> {
-        if self.options.dry_run {
+        if self.options.parameters.dry_run {
             return self.relay();
         }
         match (self.direct(), self.file.way) {
@@ -125,7 +125,7 @@ impl Course {
         if options.offset > 0 || options.length.is_some() {
             return Err(impossible("it is a part of a file"));
         }
-        if options.rate_bytes_per_s_max.is_some() {
+        if options.parameters.rate_bytes_per_s_max.is_some() {
             return Err(impossible("its rate is limited"));
         }
         let server = self.target.place();
@@ -170,7 +170,7 @@ impl Course {
         let copy = self.target.start_call(Call::Copy {
             from,
             to: to.clone(),
-            overwrite: self.options.overwrite,
+            overwrite: self.options.parameters.overwrite,
         })?;
         if let Ok(Answer::Attributes(found)) = self.wait(look) {
             // The server has answered, long before a large file is copied.
@@ -221,8 +221,8 @@ impl Course {
             from: self.file.place.path.clone(),
             path: self.path.clone(),
             name: self.name.clone(),
-            overwrite: options.overwrite,
-            compares: self.target.digest(options.digest) != DigestKind::None,
+            overwrite: options.parameters.overwrite,
+            compares: self.target.digest(options.parameters.digest) != DigestKind::None,
         };
         let mut moved = |bytes, total| {
             let progress = Progress {

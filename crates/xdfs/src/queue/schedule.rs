@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use xdfs_engine::mailbox::{Mailbox, Sender};
 use xdfs_engine::{Outcome, Progress, TransferEvent};
+use xdfs_proto::frame::Resume;
 use xdfs_proto::{Code, Fault, Retry, Side};
 
 use crate::events::{Observer, QueueEvent};
@@ -393,7 +394,10 @@ impl<C: Connect> Schedule<C> {
         let session = server.session.insert(session);
         let mut options = task.job.options.clone();
         // Bytes that this job has transferred already are not sent again.
-        options.resume |= task.bytes > 0;
+        let resume = &mut options.parameters.resume;
+        if task.bytes > 0 && *resume == Resume::Never {
+            *resume = Resume::Trust;
+        }
         let running = session.start(&task.job.route, &options)?;
         task.is_repeated = task.was_started;
         task.was_started = true;

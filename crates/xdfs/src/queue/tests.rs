@@ -9,6 +9,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use xdfs_engine::{LimitedBy, Outcome, Progress, TimeShares};
+use xdfs_proto::frame::Resume;
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestValue, Retry};
 
@@ -76,7 +77,8 @@ impl Session for FakeSession {
         let name = name_of(route);
         let mut world = self.0.0.borrow_mut();
         world.log.push(format!("start {name}"));
-        world.resumes.push(options.resume);
+        let resumes = options.parameters.resume != Resume::Never;
+        world.resumes.push(resumes);
         world.under_way.push((self.1, name.clone()));
         let step = match world.steps.iter_mut().find(|(n, _)| *n == name) {
             Some((_, steps)) if steps.len() > 1 => steps.pop_front(),
@@ -457,7 +459,7 @@ fn a_lost_connection_is_made_again_and_the_order_stays() {
     };
     let mut fresh = jobs(&["a", "b"]);
     for job in &mut fresh {
-        job.options.resume = false;
+        job.options.parameters.resume = Resume::Never;
     }
     let scene = run(world, fresh);
     assert_eq!(

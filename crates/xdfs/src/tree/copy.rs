@@ -113,7 +113,7 @@ pub(super) fn copy(
         .as_ref()
         .is_some_and(|announced| announced.is_by_size);
     // What --force replaces may look like what takes its place.
-    run.follow_sessions(&mut report, !options.overwrite);
+    run.follow_sessions(&mut report, !options.parameters.overwrite);
     let (mut claims, mut has_run, mut has_doubts) = (false, false, false);
     if let Some(writer) = &mut writer {
         writer.begin(root, &mut report);
@@ -121,7 +121,7 @@ pub(super) fn copy(
         has_doubts = writer.index.was_broken_off();
         run.resume = Some(writer.index.clone());
     }
-    if !options.dry_run {
+    if !options.parameters.dry_run {
         report.track(claims, has_run);
     }
     let skips = match options.skip {
@@ -131,7 +131,7 @@ pub(super) fn copy(
         _ => true,
     };
     run.skips_existing = has_target && skips;
-    if options.dry_run {
+    if options.parameters.dry_run {
         run.has_root = target.find_root()?.is_some();
         if !run.has_root {
             run.check_root()?;
@@ -156,8 +156,8 @@ pub(super) fn copy(
         result
     })
     .map_err(|fault| report.reason(fault))?;
-    if options.dry_run {
-        run.check_space(has_target && options.overwrite, &report)?;
+    if options.parameters.dry_run {
+        run.check_space(has_target && options.parameters.overwrite, &report)?;
     }
     run.count_unkept_owners(&mut report);
     report.finish(options.owner)

@@ -31,7 +31,7 @@ impl Moving<'_, '_> {
         };
         let is_file = attributes.kind == FileKind::File;
         let size = if is_file { attributes.size } else { 0 };
-        if self.run.options.dry_run {
+        if self.run.options.parameters.dry_run {
             if !found.path.is_empty() {
                 let kind = Kind::of(attributes.kind);
                 let storage = self.run.storage(&attributes);

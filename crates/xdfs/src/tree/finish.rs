@@ -63,7 +63,7 @@ impl Moving<'_, '_> {
             }
             self.run.session.await_server(faults);
             self.run.grant_owner_access(failed, self.report)?;
-            self.move_again(again, self.run.options.overwrite)?;
+            self.move_again(again, self.run.options.parameters.overwrite)?;
             let ours = self.run.find_ours(ours, self.report)?;
             self.move_again(ours, true)?;
             self.move_interrupted()?;
@@ -79,7 +79,7 @@ impl Moving<'_, '_> {
             if entries.is_empty() || self.report.is_stopped() {
                 return Ok(());
             }
-            self.move_again(entries, self.run.options.overwrite)?;
+            self.move_again(entries, self.run.options.parameters.overwrite)?;
         }
     }
 
@@ -108,7 +108,7 @@ impl Moving<'_, '_> {
             self.run.unkept.store(unkept, Ordering::Relaxed);
         }
         self.drain()?;
-        self.overwrite = self.run.options.overwrite;
+        self.overwrite = self.run.options.parameters.overwrite;
         Ok(())
     }
 
@@ -356,7 +356,7 @@ impl TreeRun<'_> {
             });
             self.apply(entries, overwrite, report)
         };
-        let overwrite = self.options.overwrite;
+        let overwrite = self.options.parameters.overwrite;
         if self.resume.is_none() {
             return make(None, overwrite, report);
         }

@@ -14,7 +14,6 @@ use super::run::TreeRun;
 use super::space::above;
 use super::tracker::split;
 use crate::paths::FileKind;
-use crate::transfer::TransferOptions;
 
 /// What was found out about a directory of the target: whether entries may be created in it, and
 /// whether they may be replaced.
@@ -77,7 +76,7 @@ impl TreeRun<'_> {
         has_parent: bool,
         checked: &mut CheckedRights,
     ) -> Option<Fault> {
-        let overwrite = self.options.overwrite;
+        let overwrite = self.options.parameters.overwrite;
         let refused = |code, cause| {
             let fault = Fault::new(code, "write", cause).path(&found.path);
             Some(match self.target.is_remote() {
@@ -177,10 +176,8 @@ impl TreeRun<'_> {
                 relaxed: false,
                 last: None,
             };
-            let options = TransferOptions {
-                dry_run: true,
-                ..self.transfer_options(overwrite)
-            };
+            let mut options = self.transfer_options(overwrite);
+            options.parameters.dry_run = true;
             let (_, started) = self.session.start(&options, TransferKind::Upload(job));
             started.and_then(|started| started.wait().map(drop))
         } else {

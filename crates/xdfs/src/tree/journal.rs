@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use xdfs_proto::frame::Resume;
 use xdfs_proto::{Code, Fault};
 use xdfs_store::tree_journal::{
     Claim, Earlier, Finished, Header, JournalPlace, Mark, Record, Root, Totals, TreeJournal,
@@ -81,7 +82,11 @@ pub(super) fn open(
     options: &TreeOptions,
     report: &mut Report<'_>,
 ) -> Result<Option<JournalWriter>, Fault> {
-    let Some(folder) = options.journal.as_ref().filter(|_| !options.dry_run) else {
+    let Some(folder) = options
+        .journal
+        .as_ref()
+        .filter(|_| !options.parameters.dry_run)
+    else {
         return Ok(None);
     };
     let place = match key(client, ends, options) {
@@ -97,7 +102,8 @@ pub(super) fn open(
         let cause = error.to_string();
         Fault::new(Code::Io, "keep the journal of the tree", cause).path(path_bytes(folder))
     });
-    match random.and_then(|()| place.open(nonce, options.begin_anew)) {
+    let starts_over = options.parameters.resume == Resume::Never;
+    match random.and_then(|()| place.open(nonce, starts_over)) {
         Ok((journal, earlier)) => Ok(Some(JournalWriter {
             index: ResumeIndex {
                 header: *journal.header(),
@@ -112,8 +118,8 @@ pub(super) fn open(
             is_durable: options.durability != Durability::None,
         })),
         Err(fault) if fault.code == Code::Busy => Err(fault),
-        Err(fault) if place.is_left(options.begin_anew) => {
-            let hint = match options.begin_anew {
+        Err(fault) if place.is_left(starts_over) => {
+            let hint = match starts_over {
                 true => "remove it, or make it writable",
                 false => "make it readable and writable, or use --no-resume to start over",
             };

@@ -91,7 +91,7 @@ impl Moving<'_, '_> {
         let options = self.run.options;
         self.run.target.is_remote()
             && options.durability == Durability::Batch
-            && !options.dry_run
+            && !options.parameters.dry_run
             && !self.report.is_stopped()
             && self.report.is_clean()
             && self.large.is_empty()

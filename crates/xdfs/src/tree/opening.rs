@@ -17,7 +17,7 @@ impl TreeRun<'_> {
     /// is changed by and it hasn't got them. If that fails, what is to change there fails too and
     /// says why.
     pub(super) fn open_directory(&self, path: &[u8], found: &Attributes) {
-        if self.options.dry_run || !self.would_open(found) {
+        if self.options.parameters.dry_run || !self.would_open(found) {
             return;
         }
         if self.set_directory_mode(path, found.mode | OWNER_ALL) {

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use xdfs_engine::TransferParameters;
+#[cfg(doc)]
+use xdfs_proto::frame::Resume;
 use xdfs_proto::pack::Preserve;
 use xdfs_proto::{Code, DigestKind, Fault};
 
@@ -46,8 +49,11 @@ pub(super) const LONG_PATH: Duration = Duration::from_millis(2);
 /// Options of a tree copy.
 #[derive(Clone, Debug, Default)]
 pub struct TreeOptions {
-    /// Replace existing files. Otherwise those that aren't skipped are failures.
-    pub overwrite: bool,
+    /// How its files are moved. Existing files that are neither replaced nor skipped are failures.
+    /// The digest is that of large files, by default [`Client::default_digest`]; packs are checked
+    /// block by block. [`Resume::Never`] discards the journal, and partially transferred large
+    /// files. Synchronisations imply `overwrite`.
+    pub parameters: TransferParameters,
     /// Existing files that are skipped, and counted as [`TreeResult::resumed`]. Symbolic links and
     /// named pipes are compared by their time. Names of one file that are to stay hard links are
     /// not skipped. Ignored by synchronisations. With [`Skip::Never`], [`Skip::Identical`] and
@@ -77,18 +83,11 @@ pub struct TreeOptions {
     pub follow_links: bool,
     /// Entries to leave out.
     pub filter: Filter,
-    /// Report what would be done, without writing anything.
-    pub dry_run: bool,
     /// When copied entries become durable.
     pub durability: Durability,
-    /// Digest of large files, `None` for [`Client::default_digest`]. Packs are checked block by
-    /// block.
-    pub digest: Option<DigestKind>,
     /// Digest of small files in [`TreeEvent::File`](crate::TreeEvent::File), which costs one more
     /// pass over their content in memory; `None` for none.
     pub file_digests: Option<DigestKind>,
-    /// Rate limit in bytes per second; `None` for no limit.
-    pub rate_bytes_per_s_max: Option<u64>,
     /// Directory for the journals of trees, created if missing; `None` for no journal. While a tree
     /// is copied it has a journal there, with which the same call resumes after any interruption:
     /// finished directories aren't listed again, and finished files aren't sent again. After a run
@@ -102,11 +101,6 @@ pub struct TreeOptions {
     /// journal can't be created, that is a warning. Ignored by synchronisations, which compare both
     /// trees instead.
     pub journal: Option<PathBuf>,
-    /// Start over: discard the journal, and partially transferred large files.
-    pub begin_anew: bool,
-    /// Reread what earlier runs wrote of large files, as
-    /// [`TransferOptions::verify_resumed`](crate::TransferOptions::verify_resumed) does.
-    pub verify_resumed: bool,
     /// Count the source beside the copy, so that progress events have totals. A local source is
     /// walked once more for that. Ignored by synchronisations.
     pub count_source: bool,

@@ -10,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use xdfs_engine::command::TransferKind;
-use xdfs_engine::{PackSource, Spares, TimeSum, UploadSpec};
+use xdfs_engine::{PackSource, Spares, TimeSum, TransferParameters, UploadSpec};
+use xdfs_proto::frame::Resume;
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, Fault};
 use xdfs_store::local::SettableOwners;
@@ -147,7 +148,7 @@ impl<'r, 'o> Moving<'r, 'o> {
             awaiting_metadata: Vec::new(),
             request: NextRequest::default(),
             unsorted: Vec::new(),
-            overwrite: run.options.overwrite,
+            overwrite: run.options.parameters.overwrite,
             is_in_pack: false,
             made_directory: None,
             links: Vec::new(),
@@ -178,7 +179,8 @@ impl<'r, 'o> Moving<'r, 'o> {
             };
         }
         self.drain()?;
-        if self.run.options.dry_run || self.report.is_stopped() && self.journal.is_none() {
+        if self.run.options.parameters.dry_run || self.report.is_stopped() && self.journal.is_none()
+        {
             return Ok(());
         }
         self.retry()?;
@@ -231,7 +233,7 @@ impl<'r, 'o> Moving<'r, 'o> {
             }
         };
         let waiting = match provider {
-            Some(_) if run.options.dry_run => STEPS_WAITING,
+            Some(_) if run.options.parameters.dry_run => STEPS_WAITING,
             _ => waiting,
         };
         let (sender, events) = mpsc::sync_channel(waiting);
@@ -298,7 +300,7 @@ impl<'r, 'o> Moving<'r, 'o> {
                     self.sort_by_size()?;
                 }
             }
-            Event::Pack { memory, items, .. } if self.run.options.dry_run => {
+            Event::Pack { memory, items, .. } if self.run.options.parameters.dry_run => {
                 self.run.spares.give(memory);
                 for item in &items {
                     self.report.would_copy(item, item.bytes);
@@ -317,7 +319,7 @@ impl<'r, 'o> Moving<'r, 'o> {
                 };
                 self.push(pack)?;
             }
-            Event::Large(path) if self.run.options.dry_run => {
+            Event::Large(path) if self.run.options.parameters.dry_run => {
                 let found = self.run.source.local_attributes(&path);
                 let (size, storage) =
                     found.map_or((0, 0), |found| (found.size, self.run.storage(&found)));
@@ -340,8 +342,8 @@ impl<'r, 'o> Moving<'r, 'o> {
             Event::Deferred(found) => self.deferred.add(found),
             Event::Link(link) => self.links.push(link),
             // A dry run tracks nothing.
-            Event::HardLinked(_) if self.run.options.dry_run => {}
-            Event::Listed { was_there, .. } if self.run.options.dry_run => {
+            Event::HardLinked(_) if self.run.options.parameters.dry_run => {}
+            Event::Listed { was_there, .. } if self.run.options.parameters.dry_run => {
                 self.report.tracker.existing += u64::from(was_there);
             }
             Event::HardLinked(path) => self.report.tracker.keep_open(&path),
@@ -782,23 +784,22 @@ impl<'a> TreeRun<'a> {
     /// Options for the transfer of a large file.
     pub(super) fn transfer_options(&self, overwrite: bool) -> TransferOptions {
         TransferOptions {
-            rate_bytes_per_s_max: self.options.rate_bytes_per_s_max,
-            overwrite,
+            parameters: TransferParameters {
+                overwrite,
+                dry_run: false,
+                ..self.options.parameters
+            },
             skip: Skip::Never,
-            digest: self.options.digest,
-            resume: !self.options.begin_anew,
-            verify_resumed: self.options.verify_resumed,
             ..TransferOptions::default()
         }
     }
 
     /// Options for the transfer of a pack.
     pub(super) fn pack_options(&self, overwrite: bool) -> TransferOptions {
-        TransferOptions {
-            digest: Some(DigestKind::None),
-            resume: false,
-            ..self.transfer_options(overwrite)
-        }
+        let mut options = self.transfer_options(overwrite);
+        options.parameters.digest = Some(DigestKind::None);
+        options.parameters.resume = Resume::Never;
+        options
     }
 
     /// Starts a pack at the target: the first `length` bytes of `memory`.

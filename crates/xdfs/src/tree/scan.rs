@@ -104,7 +104,7 @@ impl TreeRun<'_> {
             if let (Some(count), Some(found)) = (self.listing_count(), &found.attributes) {
                 count.add(found.kind, found.size);
             }
-            let waits = names.add(split(&found.path).1) && !self.options.dry_run;
+            let waits = names.add(split(&found.path).1) && !self.options.parameters.dry_run;
             let there = existing.get(split(&found.path).1);
             let done = self.finished(finished.as_ref(), &found, there);
             if let Some(totals) = done.or_else(|| self.existing(there?, &found)) {
@@ -115,7 +115,7 @@ impl TreeRun<'_> {
                 continue;
             }
             given += 1;
-            if self.options.dry_run {
+            if self.options.parameters.dry_run {
                 let kind = there.map(|there| there.kind);
                 let has_parent = was_there || directory.is_empty() && self.has_root;
                 if let Some(fault) = self.foreseen(&found, kind, has_parent, &mut checked) {
@@ -281,7 +281,7 @@ impl TreeRun<'_> {
         match there {
             Some(there) => {
                 let belongs = self.names.exists(file, &found.path, there.file);
-                belongs || !self.options.overwrite
+                belongs || !self.options.parameters.overwrite
             }
             None => self.names.before(file, &found.path).is_none(),
         }

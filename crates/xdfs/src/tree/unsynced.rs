@@ -19,7 +19,7 @@ impl TreeRun<'_> {
         report.keeps_unsynced = self.target.is_remote()
             && self.session.may_reconnect()
             && self.options.durability != Durability::None
-            && !self.options.dry_run;
+            && !self.options.parameters.dry_run;
     }
 
     /// Makes everything that was moved durable.

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use xdfs_engine::UploadSpec;
 use xdfs_engine::command::TransferKind;
+use xdfs_engine::{TransferParameters, UploadSpec};
+use xdfs_proto::frame::Resume;
 use xdfs_proto::{DigestKind, Fault};
 use xdfs_xio::PathSample;
 
@@ -174,11 +175,14 @@ fn follow(
 /// Starts the transfer of a sample.
 fn start(client: &Client, download: bool, bounds: Bounds) -> Result<Transfer, Fault> {
     let options = TransferOptions {
+        parameters: TransferParameters {
+            resume: Resume::Never,
+            digest: Some(DigestKind::None),
+            overwrite: true,
+            ..TransferParameters::default()
+        },
         length: download.then_some(bounds.bytes),
         duration: Some(bounds.time),
-        resume: false,
-        digest: Some(DigestKind::None),
-        overwrite: true,
         ..TransferOptions::default()
     };
     if download {

@@ -5,7 +5,8 @@ use std::net::TcpListener;
 use std::thread;
 
 use xdfs::{
-    Call, Code, DigestKind, Fault, LocalPlace, Retry, Side, TransferOptions, TransferResult,
+    Call, Code, DigestKind, Fault, LocalPlace, Retry, Side, TransferOptions, TransferParameters,
+    TransferResult,
 };
 use xdfs_proto::digest::{Fragment, FragmentState};
 use xdfs_proto::frame::{
@@ -406,7 +407,10 @@ fn hostile_server(
     misbehave: impl FnOnce(&mut Peer, Frame) + Send,
 ) -> Fault {
     let options = TransferOptions {
-        overwrite: true,
+        parameters: TransferParameters {
+            overwrite: true,
+            ..TransferParameters::default()
+        },
         ..TransferOptions::default()
     };
     let (result, target) = foreign_server(seed, download, &options, misbehave);
@@ -559,7 +563,10 @@ fn a_server_that_says_it_only_waited_for_its_source() {
         peer.block(0, &content);
     };
     let options = TransferOptions {
-        overwrite: true,
+        parameters: TransferParameters {
+            overwrite: true,
+            ..TransferParameters::default()
+        },
         ..TransferOptions::default()
     };
     let (result, target) = foreign_server(225, true, &options, |peer, frame| {
@@ -627,7 +634,10 @@ fn presumptuous(frame: &Frame, length: u64) -> Frame {
 #[test]
 fn a_server_that_decides_what_becomes_of_the_target() {
     let options = TransferOptions {
-        overwrite: true,
+        parameters: TransferParameters {
+            overwrite: true,
+            ..TransferParameters::default()
+        },
         ..TransferOptions::default()
     };
     let (result, target) = foreign_server(224, true, &options, |peer, frame| {
@@ -641,8 +651,11 @@ fn a_server_that_decides_what_becomes_of_the_target() {
     assert!(target == [1; 4096]);
 
     let options = TransferOptions {
-        // Or it would ask whether what stands there is the same.
-        resume: false,
+        parameters: TransferParameters {
+            // Or it would ask whether what stands there is the same.
+            resume: Resume::Never,
+            ..TransferParameters::default()
+        },
         ..TransferOptions::default()
     };
     let (result, target) = foreign_server(225, true, &options, |peer, frame| {

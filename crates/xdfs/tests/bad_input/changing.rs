@@ -6,7 +6,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use xdfs::{Code, Fault, LocalPlace, Side, Transfer, TransferOptions, TransferResult};
+use xdfs::{
+    Code, Fault, LocalPlace, Side, Transfer, TransferOptions, TransferParameters, TransferResult,
+};
 use xdfs_testkit::wait;
 
 use crate::stage::{Stage, assert_fault, assert_old, make_old};
@@ -16,8 +18,11 @@ const SIZE: u64 = 6 << 20;
 
 fn slow() -> TransferOptions {
     TransferOptions {
-        rate_bytes_per_s_max: Some(6 << 20),
-        overwrite: true,
+        parameters: TransferParameters {
+            rate_bytes_per_s_max: Some(6 << 20),
+            overwrite: true,
+            ..TransferParameters::default()
+        },
         ..TransferOptions::default()
     }
 }

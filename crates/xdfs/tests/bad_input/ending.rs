@@ -1,7 +1,7 @@
 //! Sessions that the other side ends: before, within and after transfers, and by an EOFT that is
 //! lost with its channel. Rules S-25, S-30 and S-31.
 
-use xdfs::{Call, Code, Fault, Limits, LocalPlace, Retry, TransferOptions};
+use xdfs::{Call, Code, Fault, Limits, LocalPlace, Retry, TransferOptions, TransferParameters};
 use xdfs_proto::CallId;
 use xdfs_proto::file::{FileCall, FileFlags, FileOwner};
 use xdfs_proto::frame::{Accept, AnswerPart, CallRequest, Frame};
@@ -79,7 +79,10 @@ fn s31_a_server_that_ends_the_session_while_it_gives_a_file() {
     let target = folders.here("target");
     make_old(&target);
     let options = TransferOptions {
-        overwrite: true,
+        parameters: TransferParameters {
+            overwrite: true,
+            ..TransferParameters::default()
+        },
         ..TransferOptions::default()
     };
     let place = LocalPlace::Path(target.clone());

@@ -4,8 +4,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::thread::{self, JoinHandle};
 
 use xdfs::{
-    Answer, Attributes, Call, Client, Code, Entry, Fault, FileKind, SyncOptions, TreeEvent,
-    TreeOptions,
+    Answer, Attributes, Call, Client, Code, Entry, Fault, FileKind, SyncOptions,
+    TransferParameters, TreeEvent, TreeOptions,
 };
 use xdfs_proto::CallId;
 use xdfs_proto::frame::{AnswerPart, CallRequest, Frame, Taken};
@@ -226,7 +226,10 @@ fn a_listing_that_never_ends_is_given_up() {
 fn fetch(lie: Lie, seed: u64) -> [Vec<Fault>; 2] {
     let folders = Folders::new(seed);
     let tree = TreeOptions {
-        dry_run: true,
+        parameters: TransferParameters {
+            dry_run: true,
+            ..TransferParameters::default()
+        },
         ..TreeOptions::default()
     };
     let sync = SyncOptions {

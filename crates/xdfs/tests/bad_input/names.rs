@@ -1,6 +1,6 @@
 //! Names: odd bytes, long ones, ours, and those that lead out of the root.
 
-use xdfs::{Code, LocalPlace, Side, TransferOptions};
+use xdfs::{Code, LocalPlace, Side, TransferOptions, TransferParameters};
 
 use crate::stage::{OLD, Stage, assert_fault, make_old};
 use crate::support::{assert_equal, download, finish, upload};
@@ -100,7 +100,10 @@ fn dots_lead_nowhere_else() {
     std::fs::create_dir(stage.folders.there("sub")).unwrap();
     let client = stage.client();
     let options = TransferOptions {
-        overwrite: true,
+        parameters: TransferParameters {
+            overwrite: true,
+            ..TransferParameters::default()
+        },
         ..TransferOptions::default()
     };
     for path in [

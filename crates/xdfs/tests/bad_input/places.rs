@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use xdfs::{Code, LocalPlace, Side, TransferOptions};
+use xdfs::{Code, LocalPlace, Side, TransferOptions, TransferParameters};
 use xdfs_testkit::nobody;
 
 use crate::stage::{OLD, Stage, assert_fault, assert_old, make_old};
@@ -15,7 +15,10 @@ use crate::support::{
 
 fn force() -> TransferOptions {
     TransferOptions {
-        overwrite: true,
+        parameters: TransferParameters {
+            overwrite: true,
+            ..TransferParameters::default()
+        },
         ..TransferOptions::default()
     }
 }
@@ -56,7 +59,10 @@ fn the_target_appears_meanwhile() {
     stage.folders.make_here("file", 4 << 20);
     stage.folders.make_there("file", 4 << 20);
     let options = TransferOptions {
-        rate_bytes_per_s_max: Some(4 << 20),
+        parameters: TransferParameters {
+            rate_bytes_per_s_max: Some(4 << 20),
+            ..TransferParameters::default()
+        },
         ..TransferOptions::default()
     };
     let client = stage.client();

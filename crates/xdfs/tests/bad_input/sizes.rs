@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 
-use xdfs::{DigestKind, TransferOptions};
+use xdfs::{DigestKind, TransferOptions, TransferParameters};
 
 use crate::stage::Stage;
 use crate::support::{assert_equal, client, download, hidden_names, upload};
@@ -20,8 +20,11 @@ fn lengths_around_blocks() {
                 options.block_size = Some(4096);
             });
             let options = TransferOptions {
-                digest: Some(digest),
-                overwrite: true,
+                parameters: TransferParameters {
+                    digest: Some(digest),
+                    overwrite: true,
+                    ..TransferParameters::default()
+                },
                 ..TransferOptions::default()
             };
             let source = stage.folders.make_here("source", length);
@@ -52,9 +55,12 @@ fn parts_of_a_file() {
         (5, Some(1 << 60)),
     ] {
         let options = TransferOptions {
+            parameters: TransferParameters {
+                overwrite: true,
+                ..TransferParameters::default()
+            },
             offset,
             length,
-            overwrite: true,
             ..TransferOptions::default()
         };
         let start = usize::try_from(offset).unwrap();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use xdfs::{Code, Side, TransferOptions};
+use xdfs::{Code, Side, TransferOptions, TransferParameters};
 use xdfs_proto::frame::Frame;
 use xdfs_testkit::skip;
 
@@ -57,7 +57,10 @@ fn the_disk_is_full() {
     let target = tiny.0.join("file");
     make_old(&target);
     let options = TransferOptions {
-        overwrite: true,
+        parameters: TransferParameters {
+            overwrite: true,
+            ..TransferParameters::default()
+        },
         ..TransferOptions::default()
     };
     let source = stage.folders.make_here("source", SIZE + 1);
@@ -116,7 +119,10 @@ fn the_disk_here_becomes_full() {
     let target = tiny.0.join("file");
     make_old(&target);
     let options = TransferOptions {
-        overwrite: true,
+        parameters: TransferParameters {
+            overwrite: true,
+            ..TransferParameters::default()
+        },
         ..TransferOptions::default()
     };
     let server = Serving::start(&stage.folders.root(), |_| {});

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use xdfs::{Code, Limits, LocalPlace, PathClass, PathDecision, TransferOptions};
+use xdfs::{
+    Code, Limits, LocalPlace, PathClass, PathDecision, TransferOptions, TransferParameters,
+};
 use xdfs_testkit::proxy::{FaultProxy, Plan};
 
 use crate::scene::{everywhere, wait_for_bytes};
@@ -151,7 +153,10 @@ fn within_one_machine_few_channels_are_picked() {
     let server = Serving::start(&folders.root(), |_| {});
     let source = folders.make_here("source", 100 << 20);
     let options = TransferOptions {
-        overwrite: true,
+        parameters: TransferParameters {
+            overwrite: true,
+            ..TransferParameters::default()
+        },
         ..TransferOptions::default()
     };
     let (mut near, mut rounds) = (0, 0);

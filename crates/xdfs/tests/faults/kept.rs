@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use xdfs::{Code, DigestKind};
+use xdfs::{Code, DigestKind, Resume};
 use xdfs_proto::FileId;
 use xdfs_proto::digest::{BlockHasher, Fragment};
 use xdfs_store::local::journal::{self, Header, Parsed, Publication};
@@ -63,7 +63,7 @@ fn damage_is_found_by_who_wants_to_know() {
         let mut scene = case.scene(309, SIZE).rate(RATE);
         interrupted(&scene);
         let claimed = damage(&scene);
-        scene.options.verify_resumed = true;
+        scene.options.parameters.resume = Resume::Verify;
         let result = scene.again(2);
         assert!(result.resumed_bytes < claimed, "{result:?} of {claimed}");
         scene.arrived();
@@ -77,7 +77,7 @@ fn what_is_as_it_was_is_not_sent_again() {
         for digest in [case.digest, DigestKind::None] {
             let mut scene = case.scene(310, SIZE).digest(digest).rate(RATE);
             interrupted(&scene);
-            scene.options.verify_resumed = true;
+            scene.options.parameters.resume = Resume::Verify;
             let result = scene.again(2);
             match digest {
                 DigestKind::None => assert_eq!(result.resumed_bytes, 0),
@@ -139,10 +139,10 @@ fn what_was_published_unheard_is_recognised() {
         file.write_all_at(&[!content[7]], 7).unwrap();
         file.set_modified(meta.modified().unwrap()).unwrap();
         let mut scene = scene;
-        scene.options.verify_resumed = true;
+        scene.options.parameters.resume = Resume::Verify;
         let fault = scene.run(&scene.client(2)).unwrap_err();
         assert_eq!(fault.code, Code::IntegrityMismatch, "{fault}");
-        scene.options.overwrite = true;
+        scene.options.parameters.overwrite = true;
         assert_eq!(scene.again(2).resumed_bytes, 0);
         scene.arrived();
     });

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use xdfs::{Call, Code, DigestKind, DigestValue, Fault, LocalPlace, TransferResult};
+use xdfs::{Call, Code, DigestKind, DigestValue, Fault, LocalPlace, Resume, TransferResult};
 use xdfs_proto::FileId;
 use xdfs_proto::digest::{BlockHasher, FragmentState};
 
@@ -72,15 +72,15 @@ fn what_is_there_already_is_a_success_with_every_digest() {
             let mut scene = case.scene(602, SIZE).digest(digest);
             let first = scene.run(&scene.client(1)).unwrap();
             for is_dry in [true, false] {
-                scene.options.dry_run = is_dry;
+                scene.options.parameters.dry_run = is_dry;
                 let before = scene.line.forwarded();
                 let result = untouched(&scene).unwrap();
                 let after = scene.line.forwarded();
                 assert!(after.0 - before.0 + after.1 - before.1 < 64 << 10);
                 assert_eq!((result.bytes, result.digest), (SIZE, first.digest));
             }
-            scene.options.dry_run = false;
-            scene.options.resume = false;
+            scene.options.parameters.dry_run = false;
+            scene.options.parameters.resume = Resume::Never;
             refused(&scene, "nobody may go on");
             scene.arrived();
         }

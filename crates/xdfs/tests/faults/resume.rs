@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use xdfs::{Code, TransferResult};
+use xdfs::{Code, Resume, TransferResult};
 
 use crate::scene::{DIGESTS, Scene, Way, everywhere, wait_for_bytes};
 use crate::support::finish;
@@ -84,11 +84,11 @@ fn another_digest_or_no_resume_starts_over() {
     everywhere(|case| {
         let mut scene = case.scene(304, SIZE).rate(RATE);
         interrupted(&scene);
-        scene.options.resume = false;
+        scene.options.parameters.resume = Resume::Never;
         assert_eq!(scene.again(2).resumed_bytes, 0);
         scene.arrived();
         std::fs::remove_file(&scene.target).unwrap();
-        scene.options.resume = true;
+        scene.options.parameters.resume = Resume::Trust;
         interrupted(&scene);
         let [crc, blake] = DIGESTS;
         let scene = scene.digest(if case.digest == crc { blake } else { crc });

@@ -236,13 +236,13 @@ impl Scene {
     }
 
     pub(crate) fn digest(mut self, digest: DigestKind) -> Self {
-        self.options.digest = Some(digest);
+        self.options.parameters.digest = Some(digest);
         self
     }
 
     /// Bounds the rate, so that things can happen while the transfer goes on.
     pub(crate) fn rate(mut self, bytes_per_s: u64) -> Self {
-        self.options.rate_bytes_per_s_max = Some(bytes_per_s);
+        self.options.parameters.rate_bytes_per_s_max = Some(bytes_per_s);
         self
     }
 

@@ -95,7 +95,7 @@ fn the_rate_is_kept() {
 fn a_dry_run_writes_nothing() {
     for way in WAYS {
         let mut scene = Scene::new(504, way, 1 << 20);
-        scene.options.dry_run = true;
+        scene.options.parameters.dry_run = true;
         let client = scene.client(1);
         assert_eq!(scene.run(&client).unwrap().bytes, 1 << 20);
         scene.unpublished();

@@ -2,7 +2,9 @@
 
 use std::thread;
 
-use xdfs::{Address, Client, ClientOptions, RemotePlace, ServerBuilder, TransferOptions};
+use xdfs::{
+    Address, Client, ClientOptions, RemotePlace, ServerBuilder, TransferOptions, TransferParameters,
+};
 
 use crate::scene::DIGESTS;
 use crate::support::{Folders, assert_equal, download, hidden_names, upload};
@@ -46,8 +48,11 @@ fn there_and_back_by(
     let source = folders.make_here("source", SIZE);
     for digest in DIGESTS {
         let options = TransferOptions {
-            digest: Some(digest),
-            overwrite: true,
+            parameters: TransferParameters {
+                digest: Some(digest),
+                overwrite: true,
+                ..TransferParameters::default()
+            },
             ..TransferOptions::default()
         };
         for channels in [1, 5] {

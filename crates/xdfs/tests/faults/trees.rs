@@ -3,7 +3,9 @@
 use std::fs;
 use std::ops::ControlFlow;
 
-use xdfs::{Client, Code, Fault, RetryPolicy, TreeEvent, TreeOptions, TreeResult};
+use xdfs::{
+    Client, Code, Fault, RetryPolicy, TransferParameters, TreeEvent, TreeOptions, TreeResult,
+};
 
 use crate::scene::{Scene, Way, everywhere};
 
@@ -23,8 +25,11 @@ fn copy(
     then: impl Fn() -> ControlFlow<()>,
 ) -> Result<TreeResult, Fault> {
     let options = TreeOptions {
+        parameters: TransferParameters {
+            rate_bytes_per_s_max: rate,
+            ..TransferParameters::default()
+        },
         journal: Some(scene.folders.here("journals")),
-        rate_bytes_per_s_max: rate,
         // A new session is this test's matter.
         retry: RetryPolicy::none(),
         ..TreeOptions::default()

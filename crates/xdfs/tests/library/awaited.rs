@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Instant;
 
 use xdfs::{
-    Answer, Call, Client, Code, Job, LocalPlace, Queue, QueueOptions, RemotePlace, Silent,
-    Transfer, TransferOptions, TransferRoute,
+    Answer, Call, Client, Code, Job, LocalPlace, Queue, QueueOptions, RemotePlace, Resume, Silent,
+    Transfer, TransferOptions, TransferParameters, TransferRoute,
 };
 use xdfs_testkit::wait;
 
@@ -79,7 +79,10 @@ fn upload(client: &Client, folders: &Folders, name: &str, options: &TransferOpti
 
 fn slowly() -> TransferOptions {
     TransferOptions {
-        rate_bytes_per_s_max: Some(8 << 20),
+        parameters: TransferParameters {
+            rate_bytes_per_s_max: Some(8 << 20),
+            ..TransferParameters::default()
+        },
         ..TransferOptions::default()
     }
 }
@@ -136,9 +139,12 @@ fn no_end_is_missed() {
     let server = Serving::start(&folders.root(), |_| {});
     let client = client(server.addr, |options| options.channels = Some(1));
     let options = TransferOptions {
+        parameters: TransferParameters {
+            resume: Resume::Never,
+            overwrite: true,
+            ..TransferParameters::default()
+        },
         length: Some(1),
-        resume: false,
-        overwrite: true,
         ..TransferOptions::default()
     };
     let call = Call::Stat {

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use rustix::fs::{Advice, fadvise};
-use xdfs::{DigestKind, TransferOptions};
+use xdfs::{DigestKind, TransferOptions, TransferParameters};
 
 use crate::support::{self, Folders, Serving, assert_equal};
 
@@ -31,7 +31,10 @@ fn large_files_that_are_not_in_memory_arrive_whole() {
         .enumerate()
     {
         let options = TransferOptions {
-            digest: Some(digest),
+            parameters: TransferParameters {
+                digest: Some(digest),
+                ..TransferParameters::default()
+            },
             ..TransferOptions::default()
         };
         cool(&here, number * (9 << 20));

@@ -104,7 +104,7 @@ fn a_server_that_is_started_again_is_waited_for() {
     let jobs = names.map(|name| {
         folders.make_here(name, SIZE);
         let mut job = upload(&folders, proxy.addr(), name);
-        job.options.rate_bytes_per_s_max = Some(16 << 20);
+        job.options.parameters.rate_bytes_per_s_max = Some(16 << 20);
         job
     });
     let transfers = queue.add(jobs);
@@ -161,7 +161,7 @@ fn closing_waits_and_stopping_cancels() {
         let jobs = names.map(|name| {
             folders.make_here(&name, bytes);
             let mut job = upload(&folders, server.addr, &name);
-            job.options.rate_bytes_per_s_max = Some(rate);
+            job.options.parameters.rate_bytes_per_s_max = Some(rate);
             job
         });
         jobs.collect::<Vec<Job>>()

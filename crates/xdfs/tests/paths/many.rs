@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use xdfs::{Answer, Code, LocalPlace, TransferOptions};
+use xdfs::{Answer, Code, LocalPlace, TransferOptions, TransferParameters};
 
 use crate::place::{Place, list, make, make_files, stat};
 use crate::support::{assert_equal, download, finish, hidden_names, upload};
@@ -91,7 +91,10 @@ fn calls_go_on_while_files_move() {
         let remote = place.folders.make_there("down", 40 << 20);
         let client = place.client(Some(3));
         let options = TransferOptions {
-            rate_bytes_per_s_max: Some(60 << 20),
+            parameters: TransferParameters {
+                rate_bytes_per_s_max: Some(60 << 20),
+                ..TransferParameters::default()
+            },
             ..TransferOptions::default()
         };
         let target = place.folders.here("target");

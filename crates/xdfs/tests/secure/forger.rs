@@ -233,7 +233,7 @@ fn who_asks_for_a_digest_that_can_be_forged_gets_it() {
     fs::write(&source, content(MARK, LARGE_BYTES)).unwrap();
     let client = visit.connect().unwrap();
     let mut options = visit.transfer();
-    options.digest = Some(DigestKind::Crc64Nvme);
+    options.parameters.digest = Some(DigestKind::Crc64Nvme);
     let place = LocalPlace::Path(source.clone());
     finish(client.upload(&place, b"copy", &options).unwrap()).unwrap();
     assert!(forger.forged() > 0);

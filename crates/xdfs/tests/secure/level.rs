@@ -277,7 +277,7 @@ fn a_digest_that_cannot_be_forged_works_with_clear_payload() {
     let visit = world.visit("", vec![world.owner_key()]).channels(2).clear();
     let client = visit.connect().unwrap();
     let mut options = visit.transfer();
-    options.digest = Some(DigestKind::Blake3);
+    options.parameters.digest = Some(DigestKind::Blake3);
     let place = LocalPlace::Path(source.clone());
     finish(client.upload(&place, NAME.as_bytes(), &options).unwrap()).unwrap();
     same(&source, &world.path("root").join(NAME));

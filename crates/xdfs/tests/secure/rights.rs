@@ -232,7 +232,10 @@ fn a_target_that_exists_is_recognised_by_those_who_may_read_it() {
     let again = |visit: &Visit, force: bool| {
         let client = visit.connect()?;
         let options = xdfs::TransferOptions {
-            overwrite: force,
+            parameters: xdfs::TransferParameters {
+                overwrite: force,
+                ..xdfs::TransferParameters::default()
+            },
             ..xdfs::TransferOptions::default()
         };
         let source = LocalPlace::Path(source.clone());

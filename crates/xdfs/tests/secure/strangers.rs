@@ -36,7 +36,10 @@ fn an_upload_goes_on_among_half_open_connections() {
     let client = visit.connect().unwrap();
     let place = LocalPlace::Path(source.clone());
     let options = xdfs::TransferOptions {
-        rate_bytes_per_s_max: Some(32 << 20),
+        parameters: xdfs::TransferParameters {
+            rate_bytes_per_s_max: Some(32 << 20),
+            ..visit.transfer().parameters
+        },
         ..visit.transfer()
     };
     let mut transfer = client.upload(&place, b"/copy", &options).unwrap();

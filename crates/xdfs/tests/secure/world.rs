@@ -13,7 +13,7 @@ use xdfs::security::{
 };
 use xdfs::{
     Address, Client, ClientOptions, Fault, LocalPlace, RemotePlace, ServerBuilder, ServerHandle,
-    Transfer, TransferOptions, TransferResult,
+    Transfer, TransferOptions, TransferParameters, TransferResult,
 };
 use xdfs_security::password::Parameters;
 use xdfs_testkit::proxy::{DatagramProxy, FaultProxy};
@@ -307,8 +307,11 @@ impl Visit {
 
     pub(crate) fn transfer(&self) -> TransferOptions {
         TransferOptions {
-            overwrite: true,
-            rate_bytes_per_s_max: self.rate,
+            parameters: TransferParameters {
+                overwrite: true,
+                rate_bytes_per_s_max: self.rate,
+                ..TransferParameters::default()
+            },
             ..TransferOptions::default()
         }
     }

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use xdfs::{
-    Client, Code, Compare, Fault, SyncOptions, SyncResult, TreeEvent, TreeOptions, TreeResult,
+    Client, Code, Compare, Fault, SyncOptions, SyncResult, TransferParameters, TreeEvent,
+    TreeOptions, TreeResult,
 };
 use xdfs_testkit::folding::FoldingDisk;
 use xdfs_testkit::tree::random_bytes;
@@ -73,7 +74,10 @@ impl Scene {
 
     fn options(&self, overwrite: bool) -> TreeOptions {
         TreeOptions {
-            overwrite,
+            parameters: TransferParameters {
+                overwrite,
+                ..TransferParameters::default()
+            },
             hard_links: true,
             journal: Some(self.folders.here("state")),
             ..TreeOptions::default()
@@ -348,7 +352,10 @@ fn a_synchronisation_keeps_one_of_such_names_and_deletes_none_of_them() {
         // A dry run can't know what a target will make of names that aren't there.
         let dry = SyncOptions {
             tree: TreeOptions {
-                dry_run: true,
+                parameters: TransferParameters {
+                    dry_run: true,
+                    ..TransferParameters::default()
+                },
                 ..TreeOptions::default()
             },
             ..deleting()
@@ -420,7 +427,10 @@ fn a_synchronisation_with_a_target_that_tells_names_apart_moves_them_all() {
         assert_eq!((result.tree.files, result.set), (0, 0));
         let dry = SyncOptions {
             tree: TreeOptions {
-                dry_run: true,
+                parameters: TransferParameters {
+                    dry_run: true,
+                    ..TransferParameters::default()
+                },
                 ..TreeOptions::default()
             },
             ..deleting()

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
-use xdfs::{Code, DigestKind, SyncOptions, SyncResult, TreeEvent, TreeOptions};
+use xdfs::{Code, DigestKind, SyncOptions, SyncResult, TransferParameters, TreeEvent, TreeOptions};
 use xdfs_testkit::tree::make_pipe;
 
 use crate::picture::assert_same;
@@ -125,7 +125,10 @@ fn of_many_scattered_edits_little_more_is_sent_than_the_blocks_they_are_in() {
         }
         let options = SyncOptions {
             tree: TreeOptions {
-                digest: Some(digest),
+                parameters: TransferParameters {
+                    digest: Some(digest),
+                    ..TransferParameters::default()
+                },
                 ..TreeOptions::default()
             },
             ..delta()
@@ -161,7 +164,10 @@ fn each_digest_serves() {
         for digest in [DigestKind::None, DigestKind::Crc64Nvme, DigestKind::Blake3] {
             let options = SyncOptions {
                 tree: TreeOptions {
-                    digest: Some(digest),
+                    parameters: TransferParameters {
+                        digest: Some(digest),
+                        ..TransferParameters::default()
+                    },
                     ..TreeOptions::default()
                 },
                 ..delta()
@@ -300,7 +306,10 @@ fn a_sync_that_is_stopped_goes_on() {
         place(&stage, "file", &old, &new);
         let options = SyncOptions {
             tree: TreeOptions {
-                rate_bytes_per_s_max: Some(MIB as u64),
+                parameters: TransferParameters {
+                    rate_bytes_per_s_max: Some(MIB as u64),
+                    ..TransferParameters::default()
+                },
                 ..TreeOptions::default()
             },
             ..delta()
@@ -337,7 +346,10 @@ fn what_stands_in_the_place_of_a_large_file_stays_until_that_is_there() {
         symlink(stage.folders.here("elsewhere"), there("away")).unwrap();
         let options = SyncOptions {
             tree: TreeOptions {
-                rate_bytes_per_s_max: Some(MIB as u64),
+                parameters: TransferParameters {
+                    rate_bytes_per_s_max: Some(MIB as u64),
+                    ..TransferParameters::default()
+                },
                 ..TreeOptions::default()
             },
             ..SyncOptions::default()
@@ -453,25 +465,23 @@ fn any_edits_come_over() {
         any::<bool>(),
     );
     proptest!(config, |((seed, length, edits, is_up, by_blake3) in case)| {
-        let old = noise(seed, length);
-        let mut new = old.clone();
-        for edit in &edits {
-            edit.apply(&mut new);
-        }
-        prop_assume!(old != new);
-        let stage = Stage::new(if is_up { Way::Up } else { Way::Down });
-        place(&stage, "file", &old, &new);
-        let options = SyncOptions {
-            tree: TreeOptions {
-                digest: Some(if by_blake3 { DigestKind::Blake3 } else { DigestKind::Crc64Nvme }),
-                ..TreeOptions::default()
-            },
-            ..delta()
-        };
-        let result = stage.make_equal(&options);
-        prop_assert_eq!(result.tree.files, 1);
-        prop_assert_eq!(hidden_names(&stage.target()).len(), 0);
-    });
+            let old = noise(seed, length);
+            let mut new = old.clone();
+            for edit in &edits {
+                edit.apply(&mut new);
+            }
+            prop_assume!(old != new);
+            let stage = Stage::new(if is_up { Way::Up } else { Way::Down });
+            place(&stage, "file", &old, &new);
+            let options = SyncOptions {
+                tree: TreeOptions { parameters: TransferParameters { digest: Some(if by_blake3 { DigestKind::Blake3 } else { DigestKind::Crc64Nvme }), ..TransferParameters::default() },
+    ..TreeOptions::default() },
+                ..delta()
+            };
+            let result = stage.make_equal(&options);
+            prop_assert_eq!(result.tree.files, 1);
+            prop_assert_eq!(hidden_names(&stage.target()).len(), 0);
+        });
 }
 
 /// Of a file with several names only one is looked at for its differences: what is prepared for

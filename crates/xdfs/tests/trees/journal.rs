@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use xdfs::{Client, Code, Durability, Fault, TreeEvent, TreeOptions, TreeResult};
+use xdfs::{
+    Client, Code, Durability, Fault, Resume, TransferParameters, TreeEvent, TreeOptions, TreeResult,
+};
 
 use crate::picture::{assert_same, hard_tree};
 use crate::support::{Folders, Serving, client};
@@ -108,7 +110,10 @@ impl Scene {
     /// Copies a part of the tree.
     pub(crate) fn part(&self, stop_at: u64) {
         let options = TreeOptions {
-            rate_bytes_per_s_max: Some(8_000_000),
+            parameters: TransferParameters {
+                rate_bytes_per_s_max: Some(8_000_000),
+                ..self.options().parameters
+            },
             ..self.options()
         };
         let run = self.run(&options, stop_at);
@@ -228,13 +233,19 @@ fn a_journal_is_of_its_rules() {
             fs::write(&rules, text).unwrap();
             let rule = xdfs::FilterRule::File(rules.clone());
             TreeOptions {
+                parameters: TransferParameters {
+                    overwrite: true,
+                    ..scene.options().parameters
+                },
                 filter: xdfs::Filter::new(&[rule]).unwrap(),
-                overwrite: true,
                 ..scene.options()
             }
         };
         let slow = TreeOptions {
-            rate_bytes_per_s_max: Some(8_000_000),
+            parameters: TransferParameters {
+                rate_bytes_per_s_max: Some(8_000_000),
+                ..filtered("late\n").parameters
+            },
             ..filtered("late\n")
         };
         let run = scene.run(&slow, 300);
@@ -363,7 +374,10 @@ fn a_damaged_journal_costs_work_and_nothing_else() {
             }
             fs::write(path, bytes).unwrap();
             let options = TreeOptions {
-                overwrite: true,
+                parameters: TransferParameters {
+                    overwrite: true,
+                    ..scene.options().parameters
+                },
                 ..scene.options()
             };
             if damage == 2 {
@@ -384,8 +398,11 @@ fn beginning_anew_forgets() {
         even_tree(&scene.source());
         scene.part(300);
         let options = TreeOptions {
-            begin_anew: true,
-            overwrite: true,
+            parameters: TransferParameters {
+                resume: Resume::Never,
+                overwrite: true,
+                ..scene.options().parameters
+            },
             ..scene.options()
         };
         fs::remove_dir_all(scene.target()).unwrap();
@@ -463,8 +480,11 @@ fn a_run_after_one_that_came_to_its_end_sees_every_change() {
                 ControlFlow::Continue(())
             };
             let options = TreeOptions {
-                overwrite,
-                rate_bytes_per_s_max: (stop_at < FILES).then_some(24_000_000),
+                parameters: TransferParameters {
+                    overwrite,
+                    rate_bytes_per_s_max: (stop_at < FILES).then_some(24_000_000),
+                    ..scene.options().parameters
+                },
                 ..scene.options()
             };
             let (client, observer) = (&scene.client, &mut observer);
@@ -552,7 +572,13 @@ fn a_run_that_left_nothing_to_do_is_forgotten() {
         fs::write(scene.source().join("d"), "d").unwrap();
         let again = |begin_anew| {
             let options = TreeOptions {
-                begin_anew,
+                parameters: TransferParameters {
+                    resume: match begin_anew {
+                        true => Resume::Never,
+                        false => Resume::Trust,
+                    },
+                    ..scene.options().parameters
+                },
                 ..scene.options()
             };
             let run = scene.run(&options, u64::MAX);
@@ -595,13 +621,19 @@ fn of_two_runs_at_once_the_second_one_ends() {
     even_tree(&scene.source());
     let mut inner = None;
     let options = TreeOptions {
-        rate_bytes_per_s_max: Some(24_000_000),
+        parameters: TransferParameters {
+            rate_bytes_per_s_max: Some(24_000_000),
+            ..scene.options().parameters
+        },
         ..scene.options()
     };
     let mut observer = |event: TreeEvent<'_>| {
         if matches!(event, TreeEvent::Progress(_)) && inner.is_none() {
             let replacing = TreeOptions {
-                overwrite: true,
+                parameters: TransferParameters {
+                    overwrite: true,
+                    ..scene.options().parameters
+                },
                 ..scene.options()
             };
             inner = Some(scene.run(&replacing, u64::MAX));
@@ -667,7 +699,10 @@ fn names_of_one_file_stay_so_over_an_interruption() {
         ..scene.options()
     };
     let slow = TreeOptions {
-        rate_bytes_per_s_max: Some(24_000_000),
+        parameters: TransferParameters {
+            rate_bytes_per_s_max: Some(24_000_000),
+            ..options.parameters
+        },
         ..options.clone()
     };
     let run = scene.run(&slow, 300);
@@ -698,7 +733,10 @@ fn names_of_one_file_follow_what_is_moved_again() {
             ..scene.options()
         };
         let slow = TreeOptions {
-            rate_bytes_per_s_max: Some(24_000_000),
+            parameters: TransferParameters {
+                rate_bytes_per_s_max: Some(24_000_000),
+                ..options.parameters
+            },
             ..options.clone()
         };
         let run = scene.run(&slow, 1);
@@ -732,7 +770,10 @@ fn a_run_that_wants_durability_believes_none_that_did_without() {
         let scene = Scene::new(77, up);
         even_tree(&scene.source());
         let without = TreeOptions {
-            rate_bytes_per_s_max: Some(8_000_000),
+            parameters: TransferParameters {
+                rate_bytes_per_s_max: Some(8_000_000),
+                ..scene.options().parameters
+            },
             durability: Durability::None,
             ..scene.options()
         };
@@ -778,7 +819,10 @@ fn claims_are_made_while_the_tree_is_moved() {
         let scene = Scene::new(76, up);
         even_tree(&scene.source());
         let options = TreeOptions {
-            rate_bytes_per_s_max: Some(8_000_000),
+            parameters: TransferParameters {
+                rate_bytes_per_s_max: Some(8_000_000),
+                ..scene.options().parameters
+            },
             // What a disk needs to become durable is up to the machine.
             durability: Durability::None,
             ..scene.options()
@@ -908,7 +952,10 @@ fn a_claimed_file_that_was_changed_at_the_target_does_not_count() {
         assert_eq!(run.failed.len(), changed);
         assert!(run.failed.iter().all(|(_, c)| *c == Code::AlreadyExists));
         let options = TreeOptions {
-            overwrite: true,
+            parameters: TransferParameters {
+                overwrite: true,
+                ..scene.options().parameters
+            },
             ..scene.options()
         };
         let run = scene.run(&options, u64::MAX);

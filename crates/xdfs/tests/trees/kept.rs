@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use xdfs::{Code, TreeOptions};
+use xdfs::{Code, TransferParameters, TreeOptions};
 use xdfs_testkit::proxy::{FaultProxy, Plan};
 
 use crate::picture::{assert_same, hard_tree, wide_tree};
@@ -314,7 +314,10 @@ fn a_dry_run_writes_nothing() {
     let source = folders.here("tree");
     wide_tree(&source, 6, 50, 100);
     let options = TreeOptions {
-        dry_run: true,
+        parameters: TransferParameters {
+            dry_run: true,
+            ..TransferParameters::default()
+        },
         ..TreeOptions::default()
     };
     let (result, _) = up(&client, &source, "/there", &options).unwrap();
@@ -365,7 +368,10 @@ fn a_tree_keeps_to_its_rate() {
     }
     let rate = 10_000_000;
     let options = TreeOptions {
-        rate_bytes_per_s_max: Some(rate),
+        parameters: TransferParameters {
+            rate_bytes_per_s_max: Some(rate),
+            ..TransferParameters::default()
+        },
         ..TreeOptions::default()
     };
     let least = |bytes: u64| Duration::from_secs_f64(bytes as f64 / rate as f64 * 0.8);

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use xdfs::{Code, Compare, SyncOptions, TreeEvent, TreeOptions, TreeResult};
+use xdfs::{Code, Compare, SyncOptions, TransferParameters, TreeEvent, TreeOptions, TreeResult};
 use xdfs_testkit::nobody;
 
 use crate::delta::noise;
@@ -92,7 +92,10 @@ fn assert_put_right(stage: &Stage, names: &[[String; 2]], options: TreeOptions) 
     let (_, failed) = copy(
         stage,
         &TreeOptions {
-            overwrite,
+            parameters: TransferParameters {
+                overwrite,
+                ..options.parameters
+            },
             ..options
         },
     );
@@ -191,7 +194,10 @@ fn a_first_name_that_can_t_be_replaced_gets_no_other_name() {
             mode(source.join("closed"), 0o555);
             mode(target.join("closed"), 0o555);
             let options = TreeOptions {
-                overwrite: true,
+                parameters: TransferParameters {
+                    overwrite: true,
+                    ..linked().parameters
+                },
                 ..linked()
             };
             let (_, failed) = copy(&stage, &options);

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 
-use xdfs::{Code, SyncOptions, TreeEvent, TreeOptions};
+use xdfs::{Code, SyncOptions, TransferParameters, TreeEvent, TreeOptions};
 
 use xdfs_testkit::nobody;
 
@@ -196,7 +196,10 @@ fn a_dry_run_foresees_directories_that_can_t_be_written() {
         let server = Serving::start(&folders.root(), |_| {});
         let client = client(server.addr, |_| {});
         let options = TreeOptions {
-            dry_run: true,
+            parameters: TransferParameters {
+                dry_run: true,
+                ..TransferParameters::default()
+            },
             ..TreeOptions::default()
         };
         let mode = |path: &std::path::Path, mode| {
@@ -294,7 +297,10 @@ fn a_dry_run_of_a_synchronisation_foresees_what_can_t_be_written() {
                 let client = client(server.addr, |_| {});
                 let options = SyncOptions {
                     tree: TreeOptions {
-                        dry_run: is_dry,
+                        parameters: TransferParameters {
+                            dry_run: is_dry,
+                            ..TransferParameters::default()
+                        },
                         ..TreeOptions::default()
                     },
                     delete: true,
@@ -360,7 +366,10 @@ fn a_dry_run_of_a_synchronisation_foresees_what_can_t_be_written() {
             let client = client(server.addr, |_| {});
             let options = SyncOptions {
                 tree: TreeOptions {
-                    dry_run: true,
+                    parameters: TransferParameters {
+                        dry_run: true,
+                        ..TransferParameters::default()
+                    },
                     ..TreeOptions::default()
                 },
                 ..SyncOptions::default()

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use xdfs::{Client, Code, Fault, TreeEvent, TreeOptions, TreeResult};
+use xdfs::{Client, Code, Fault, TransferParameters, TreeEvent, TreeOptions, TreeResult};
 
 /// What failed of a tree: path and code.
 pub(crate) type Failed = Vec<(Vec<u8>, Code)>;
@@ -54,7 +54,10 @@ fn note(event: &TreeEvent<'_>, failed: &mut Failed) -> ControlFlow<()> {
 /// Replace what is there.
 pub(crate) fn replacing() -> TreeOptions {
     TreeOptions {
-        overwrite: true,
+        parameters: TransferParameters {
+            overwrite: true,
+            ..TransferParameters::default()
+        },
         ..TreeOptions::default()
     }
 }

@@ -6,7 +6,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use xdfs::{Client, Code, Fault, SyncOptions, SyncResult, TreeEvent, TreeOptions};
+use xdfs::{
+    Client, Code, Fault, SyncOptions, SyncResult, TransferParameters, TreeEvent, TreeOptions,
+};
 
 use crate::support::{Folders, Serving, client, hidden_names};
 
@@ -124,7 +126,10 @@ fn what_a_swap_left_goes_with_the_next_one() {
             }
             let options = SyncOptions {
                 tree: TreeOptions {
-                    dry_run,
+                    parameters: TransferParameters {
+                        dry_run,
+                        ..TransferParameters::default()
+                    },
                     ..TreeOptions::default()
                 },
                 ..SyncOptions::default()
@@ -215,8 +220,11 @@ impl Slow {
         }
         let options = SyncOptions {
             tree: TreeOptions {
+                parameters: TransferParameters {
+                    rate_bytes_per_s_max: Some(2_000_000),
+                    ..TransferParameters::default()
+                },
                 xattrs: true,
-                rate_bytes_per_s_max: Some(2_000_000),
                 ..TreeOptions::default()
             },
             ..SyncOptions::default()

@@ -11,7 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use proptest::prelude::*;
 use xdfs::{
     Client, Code, Compare, DeletionConsent, Fault, Filter, FilterRule, SyncOptions, SyncResult,
-    SyncStep, TreeEvent, TreeOptions,
+    SyncStep, TransferParameters, TreeEvent, TreeOptions,
 };
 use xdfs_testkit::nobody;
 
@@ -478,7 +478,10 @@ impl Stage {
     fn assert_different(&self, options: &SyncOptions) {
         let dry = SyncOptions {
             tree: TreeOptions {
-                dry_run: true,
+                parameters: TransferParameters {
+                    dry_run: true,
+                    ..TransferParameters::default()
+                },
                 ..TreeOptions::default()
             },
             ..options.clone()
@@ -505,7 +508,10 @@ fn renamed_files_are_renamed() {
         fs::set_permissions(source.join("new/3"), Permissions::from_mode(0o600)).unwrap();
         let dry = SyncOptions {
             tree: TreeOptions {
-                dry_run: true,
+                parameters: TransferParameters {
+                    dry_run: true,
+                    ..TransferParameters::default()
+                },
                 ..TreeOptions::default()
             },
             ..by_digest()
@@ -533,7 +539,10 @@ fn a_dry_run_tells_all_and_writes_nothing() {
         write(source.join("mode"), "2");
         let dry = SyncOptions {
             tree: TreeOptions {
-                dry_run: true,
+                parameters: TransferParameters {
+                    dry_run: true,
+                    ..TransferParameters::default()
+                },
                 ..TreeOptions::default()
             },
             ..deleting()
@@ -575,7 +584,10 @@ fn a_source_that_can_t_be_listed_everywhere_has_nothing_deleted() {
             for dry_run in [true, false] {
                 let options = SyncOptions {
                     tree: TreeOptions {
-                        dry_run,
+                        parameters: TransferParameters {
+                            dry_run,
+                            ..TransferParameters::default()
+                        },
                         ..TreeOptions::default()
                     },
                     ..deleting()

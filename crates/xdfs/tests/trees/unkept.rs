@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use xdfs::{Code, Fault, SyncOptions, TreeEvent, TreeOptions};
+use xdfs::{Code, Fault, Resume, SyncOptions, TransferParameters, TreeEvent, TreeOptions};
 use xdfs_store::tree_journal::{Record, Root, TreeJournal};
 use xdfs_testkit::skip;
 
@@ -61,7 +61,10 @@ impl Drop for Small {
 
 fn slow(scene: &Scene) -> TreeOptions {
     TreeOptions {
-        rate_bytes_per_s_max: Some(24_000_000),
+        parameters: TransferParameters {
+            rate_bytes_per_s_max: Some(24_000_000),
+            ..scene.options().parameters
+        },
         ..scene.options()
     }
 }
@@ -115,7 +118,10 @@ fn a_journal_that_can_not_be_written_keeps_a_second_run_from_what_the_first_made
         small.remount("ro");
         let before = fs::read_dir(scene.target()).unwrap().count();
         let anew = TreeOptions {
-            begin_anew: true,
+            parameters: TransferParameters {
+                resume: Resume::Never,
+                ..scene.options().parameters
+            },
             ..scene.options()
         };
         for (options, hint) in [(scene.options(), "--no-resume"), (anew, "remove it")] {

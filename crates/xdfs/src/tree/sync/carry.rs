@@ -49,7 +49,7 @@ pub(super) type Ended<'e, T> = dyn FnMut(T, Result<(), Fault>, &mut Report<'_>) 
 
 impl Carrier<'_> {
     pub(super) fn is_dry(&self) -> bool {
-        self.run.options.dry_run
+        self.run.options.parameters.dry_run
     }
 
     /// Executes actions while they are produced.

@@ -168,7 +168,7 @@ impl<'a> Consent<'a> {
         (source, target): (&'a Namespace<'a>, &'a Namespace<'a>),
         options: &'a SyncOptions,
     ) -> Self {
-        let is_given = options.force || options.tree.dry_run;
+        let is_given = options.force || options.tree.parameters.dry_run;
         Self {
             source,
             target,

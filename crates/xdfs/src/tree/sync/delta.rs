@@ -81,7 +81,7 @@ impl Delta {
         }
         let seeding = Seeding {
             client: run.session.client,
-            digest: run.session.client.digest(run.options.digest),
+            digest: run.session.client.digest(run.options.parameters.digest),
             stop: &run.stop,
         };
         let (path, attributes) = &candidate.entry;

@@ -19,6 +19,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use xdfs_engine::TransferParameters;
 use xdfs_proto::{Code, DigestKind, Fault};
 
 use super::apart::{self, Asked};
@@ -54,14 +55,14 @@ pub enum Compare {
     #[default]
     SizeAndTime,
     /// Sizes, then digests of the content, which each side computes: of the kind
-    /// [`TreeOptions::digest`], or BLAKE3 if that is none. Detects renamed files too.
+    /// [`TransferParameters::digest`], or BLAKE3 if that is none. Detects renamed files too.
     Digest,
 }
 
 /// Options of a synchronisation.
 #[derive(Clone, Debug, Default)]
 pub struct SyncOptions {
-    /// How entries are moved, and which metadata is preserved. `overwrite` is implied.
+    /// How entries are moved, and which metadata is preserved.
     pub tree: TreeOptions,
     /// How files are compared.
     pub compare: Compare,
@@ -90,7 +91,7 @@ pub struct SyncOptions {
     /// Send only the changed parts of files of 1 MiB or more that exist on both sides, if at least
     /// a quarter of the new version occurs in the old one, at any offset. Both sides read their
     /// version for that, so it pays where sending takes longer than reading. Large files then have
-    /// a digest even if [`TreeOptions::digest`] is none.
+    /// a digest even if [`TransferParameters::digest`] is none.
     pub delta: bool,
 }
 
@@ -234,10 +235,13 @@ fn run(
     report.result.target = target.root().to_vec();
     report.marks_suffice = options.compare == Compare::SizeAndTime;
     let carried = TreeOptions {
-        overwrite: true,
-        digest: match options.tree.digest {
-            Some(DigestKind::None) if options.delta => None,
-            kind => kind,
+        parameters: TransferParameters {
+            overwrite: true,
+            digest: match options.tree.parameters.digest {
+                Some(DigestKind::None) if options.delta => None,
+                kind => kind,
+            },
+            ..options.tree.parameters
         },
         ..options.tree.clone()
     };
@@ -268,7 +272,7 @@ fn run(
         .follow_sessions(&mut report, options.compare == Compare::SizeAndTime);
     sync.execute(&mut report)
         .map_err(|fault| report.reason(fault))?;
-    if carried.dry_run {
+    if carried.parameters.dry_run {
         sync.carrier.run.check_space(false, &report)?;
     }
     sync.carrier.run.count_unkept_owners(&mut report);

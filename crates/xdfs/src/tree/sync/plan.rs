@@ -846,9 +846,14 @@ impl<'a> Comparison<'a> {
 /// The kind of digests to compare by: what the user wants, or else one that both sides compute, so
 /// that no content has to come here for that.
 fn digest_kind(options: &SyncOptions, sides: [View<'_>; 2]) -> ChecksumKind {
-    let wanted = options.tree.digest.unwrap_or_default().checksum();
+    let wanted = options
+        .tree
+        .parameters
+        .digest
+        .unwrap_or_default()
+        .checksum();
     let wanted = wanted.unwrap_or(ChecksumKind::Blake3);
-    if options.compare != Compare::Digest || options.tree.digest.is_some() {
+    if options.compare != Compare::Digest || options.tree.parameters.digest.is_some() {
         return wanted;
     }
     let others = [

@@ -24,7 +24,7 @@ pub(super) fn remove(
     counts: &mut SyncResult,
     report: &mut Report<'_>,
 ) -> Result<(), Fault> {
-    if carrier.run.options.dry_run {
+    if carrier.run.options.parameters.dry_run {
         for extra in extras {
             match carrier.foresee_removal(&extra.path) {
                 Ok(()) => {
