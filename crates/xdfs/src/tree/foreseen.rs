@@ -30,7 +30,7 @@ enum ForeseenDirectory {
     New,
     /// It can't be created, and is reported.
     Refused,
-    There(CheckedRights),
+    There(Box<CheckedRights>),
 }
 
 impl ForeseenDirectories {
@@ -49,7 +49,7 @@ impl ForeseenDirectories {
         replaces: bool,
     ) -> Option<Result<(), Fault>> {
         let above = self.0.entry(split(path).0.to_vec());
-        let result = match above.or_insert(ForeseenDirectory::There(CheckedRights::default())) {
+        let result = match above.or_insert_with(|| ForeseenDirectory::There(Box::default())) {
             ForeseenDirectory::New => Some(Ok(())),
             ForeseenDirectory::Refused => None,
             ForeseenDirectory::There(checked) => Some(run.check_change(path, replaces, checked)),
