@@ -1,8 +1,8 @@
 //! Hints about directories that a target on a server needs and that aren't there.
 
+use xdfs::operations::path::parent;
 use xdfs::{Code, Fault, RemotePlace, Side, quoted};
 
-use crate::paths::operand::parent;
 use crate::place::word_of;
 
 /// The hint of a server, which doesn't know how its client makes directories.

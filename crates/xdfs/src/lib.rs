@@ -24,6 +24,7 @@
 //!   ones in packs. Copies keep a journal if they are given a folder for it.
 //! - [`Client::call`] and [`Client::list`] inspect and change paths on the server, [`call_local`]
 //!   those of this machine; a [`RemoteFile`] implements the I/O traits of the standard library.
+//! - [`operations`] are more than a call: walking and searching trees on either side.
 //! - [`tune()`] measures which number of channels and which window suit the path to a server.
 //! - An [`Observer`] receives events. Every error is a [`Fault`]: side, operation, path, cause,
 //!   remedy, and whether a retry makes sense.
@@ -89,6 +90,7 @@ mod gridftp;
 pub mod gsi;
 mod local_path;
 mod mtime;
+pub mod operations;
 mod paths;
 mod queue;
 mod recognition;

@@ -5,9 +5,8 @@ use std::fs::File;
 use std::io::{Read, Stdin};
 use std::path::Path;
 
+use xdfs::operations::path::join;
 use xdfs::{Answer, Call, Client, Code, Fault, FileKind, call_local, quoted};
-
-use crate::paths::operand::join;
 
 const OPERATION: &str = "read the list of files";
 /// Longest list, in bytes: it is held in memory.

@@ -4,10 +4,13 @@
 //! entries which a copy skipped count like those that it moved.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use xdfs::operations::path::{join, last_part};
+use xdfs::operations::{PathSide, SideCall, Walk, WalkEntry, WalkOptions, WalkStep};
 use xdfs::{
     Answer, Attributes, Call, ChecksumKind, Code, Fault, FileKind, Filter, LocalPlace,
     TransferRoute,
@@ -16,9 +19,6 @@ use xdfs::{
 use super::origins::Origins;
 use super::plan::PlannedCopy;
 use crate::interrupt::Interrupt;
-use crate::paths::operand::{join, last_part};
-use crate::paths::side::{PathSide, SideCall};
-use crate::paths::walk::{LISTINGS_AHEAD, Walk, WalkEntry, WalkStep};
 use crate::report::{Label, Reporter};
 use crate::session::Connector;
 
@@ -86,12 +86,15 @@ pub(super) fn of_file<'a>(
         }
         LocalPlace::Server(file) => {
             let origin = origins.connect(file.place())?;
-            (PathSide::Remote(origin), file.place().path.clone())
+            (
+                PathSide::Remote(Arc::clone(origin.client())),
+                file.place().path.clone(),
+            )
         }
         _ => return Ok(None),
     };
     let client = connector.connect(&job.server)?;
-    let there = PathSide::Remote(client.clone());
+    let there = PathSide::Remote(Arc::clone(client.client()));
     connector.leave(&job.server, client);
     let (source, target) = match &job.route {
         TransferRoute::Upload { to, .. } => {
@@ -160,12 +163,7 @@ impl Removal<'_> {
 impl Run<'_> {
     fn tree(&mut self, attributes: Attributes, filter: &Filter) {
         let (side, root) = &self.removal.source;
-        let start = WalkEntry {
-            name: last_part(root).to_vec(),
-            path: root.clone(),
-            attributes,
-            depth: 0,
-        };
+        let start = WalkEntry::start(root, attributes);
         let relative = |path: &[u8]| {
             let rest = path.get(root.len()..).unwrap_or_default();
             rest.strip_prefix(b"/").unwrap_or(rest).to_vec()
@@ -175,7 +173,7 @@ impl Run<'_> {
             let is_beyond = a.kind == FileKind::File && filter.leaves_out_file(a.size, a.mtime_ns);
             !is_beyond && !filter.leaves_out(&relative(&found.path), found.is_directory())
         };
-        for step in Walk::new(side, start, u32::MAX, LISTINGS_AHEAD).only(keeps) {
+        for step in Walk::new(side, start, WalkOptions::default()).only(keeps) {
             if self.removal.interrupt.requested() {
                 return;
             }

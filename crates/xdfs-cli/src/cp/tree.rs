@@ -3,7 +3,9 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use xdfs::operations::PathSide;
 use xdfs::settings::SessionSettings;
 use xdfs::{
     Answer, Attributes, Call, Client, Code, Fault, FileKind, Filter, RemotePlace, ServerFile,
@@ -18,7 +20,6 @@ use crate::client::SharedClient;
 use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
 use crate::missing;
-use crate::paths::side::PathSide;
 use crate::place::{Place, lies_in, shown};
 use crate::report::{Label, Reporter};
 use crate::session::{self, Connector, report_session};
@@ -328,7 +329,7 @@ fn removal_of<'a>(
     origins: &Origins,
     interrupt: &'a Interrupt,
 ) -> Result<Removal<'a>, Fault> {
-    let there = PathSide::Remote(connector.connect(&tree.server)?);
+    let there = PathSide::Remote(Arc::clone(connector.connect(&tree.server)?.client()));
     let target = result.target.clone();
     let (source, target) = match &tree.route {
         TreeDirection::Upload(source) => {
@@ -340,7 +341,7 @@ fn removal_of<'a>(
             ((there, source), (PathSide::Local, target))
         }
         TreeDirection::Between(source) => {
-            let origin = PathSide::Remote(origins.connect(source.place())?);
+            let origin = PathSide::Remote(Arc::clone(origins.connect(source.place())?.client()));
             ((origin, source.place().path.clone()), (there, target))
         }
     };

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use xdfs::ChecksumKind;
+use xdfs::operations::{DaysTest, SizeTest};
 
 use super::{OutputFlags, SecurityFlags, StackFlags};
-use crate::paths::criteria::{Days, FindKind, SizeTest, parse_days, parse_size_test};
+use crate::paths::criteria::{FindKind, parse_days, parse_size_test};
 use crate::paths::format::StatFormat;
 use xdfs::settings::size;
 
@@ -260,7 +261,7 @@ pub(crate) struct FindFlags {
 
     /// Modified N days ago (of 24 hours, rounded down).
     #[arg(long, value_name = "[+-]N", value_parser = parse_days, allow_hyphen_values = true)]
-    pub(crate) mtime: Option<Days>,
+    pub(crate) mtime: Option<DaysTest>,
 
     /// Modified after a time, such as '2026-01-31 12:00' or 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", value_parser = crate::paths::time::parse)]

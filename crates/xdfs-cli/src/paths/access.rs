@@ -1,12 +1,11 @@
 //! `xdfs chmod` and `xdfs chown`.
 
+use xdfs::operations::{InFlight, Walk, WalkEntry, WalkOptions, WalkStep, stat};
 use xdfs::{Account, Answer, Attributes, Call, Client, Code, Fault, FileKind};
 
-use super::calls::{InFlight, stat};
 use super::command::PathCommand;
 use super::criteria::Owner;
-use super::operand::{Operand, last_part};
-use super::walk::{Walk, WalkEntry, WalkStep};
+use super::operand::Operand;
 use crate::context::Context;
 use crate::flags::{ChmodFlags, ChownFlags};
 
@@ -109,21 +108,20 @@ fn change_below(
     attributes: Attributes,
     call_for: impl Fn(&WalkEntry) -> Option<Call>,
 ) {
-    let start = WalkEntry {
-        name: last_part(&operand.path).to_vec(),
-        path: operand.path.clone(),
-        attributes,
-        depth: 0,
-    };
+    let start = WalkEntry::start(&operand.path, attributes);
     let report = |command: &mut PathCommand, outcome: Option<((), Result<Answer, Fault>)>| {
         if let Some(((), Err(fault))) = outcome {
             command.fault(Some(&operand.text), &fault);
         }
     };
-    let mut calls = InFlight::new(client);
+    let mut calls = InFlight::new();
     // No listing ahead: a directory is changed before it is listed, since the change may allow
     // that.
-    for step in Walk::new(client, start, u32::MAX, 0) {
+    let options = WalkOptions {
+        listings_ahead_max: 0,
+        ..WalkOptions::default()
+    };
+    for step in Walk::new(client, start, options) {
         match step {
             WalkStep::Entry(found) if found.depth > 0 => {
                 let Some(call) = call_for(&found) else {
@@ -132,7 +130,7 @@ fn change_below(
                 if found.is_directory() {
                     report(command, Some(((), client.call(call))));
                 } else {
-                    let earliest = calls.push((), call);
+                    let earliest = calls.push((), client.start_call(call));
                     report(command, earliest);
                 }
             }

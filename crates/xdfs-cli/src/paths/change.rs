@@ -2,14 +2,15 @@
 
 use std::ffi::OsStr;
 
+use xdfs::operations::path::{is_root, join, last_part, parent};
+use xdfs::operations::stat;
 use xdfs::{
     Call, Client, Code, DigestKind, Fault, FileKind, LocalPlace, Resume, TransferOptions,
     TransferParameters, quoted,
 };
 
-use super::calls::stat;
 use super::command::PathCommand;
-use super::operand::{Operand, is_root, join, last_part, parent, text_of};
+use super::operand::{Operand, text_of};
 use super::time;
 use crate::context::Context;
 use crate::flags::{LnFlags, MkdirFlags, MvFlags, RmFlags, TouchFlags, TruncateFlags};

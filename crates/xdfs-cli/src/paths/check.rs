@@ -4,15 +4,16 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 
+use xdfs::operations::{
+    PathSide, SideCall, Walk, WalkEntry, WalkOptions, WalkStep, unexpected_answer,
+};
 use xdfs::record::{CheckCounts, Record};
 use xdfs::{Answer, Attributes, Call, ChecksumKind, ChecksumValue, Code, Fault, FileKind, Filter};
 
-use super::calls::unexpected;
 use super::command::PathCommand;
 use super::operand::text_of;
-use super::side::{PathSide, SideCall, SideOperand};
+use super::side::SideOperand;
 use super::sum::ask_digest;
-use super::walk::{Walk, WalkEntry, WalkStep};
 use crate::context::Context;
 use crate::flags::CheckFlags;
 use crate::human;
@@ -45,9 +46,13 @@ impl<'a> Tree<'a> {
             let is_beyond = a.kind == FileKind::File && filter.leaves_out_file(a.size, a.mtime_ns);
             !is_beyond && !filter.leaves_out(path, found.is_directory())
         };
+        let sorted = WalkOptions {
+            sorted: true,
+            ..WalkOptions::default()
+        };
         Self {
             operand,
-            walk: operand.walk(attributes).only(keeps),
+            walk: operand.walk(attributes, sorted).only(keeps),
             next: None,
             latest: Vec::new(),
             unlisted: Vec::new(),
@@ -116,7 +121,7 @@ struct Comparison<'a> {
 
 /// Attributes of the operand that `word` names, which may have been meant as another place.
 fn stat(command: &PathCommand, operand: &SideOperand, word: &OsStr) -> Result<Attributes, Fault> {
-    match operand.stat() {
+    match operand.stat(true) {
         Err(fault) if fault.code == Code::NotFound => Err(command.config()?.hinted(fault, [word])),
         other => other,
     }
@@ -343,6 +348,6 @@ fn content((path, asked): (Vec<u8>, SideCall)) -> Result<Content, Fault> {
     match asked.wait()? {
         Answer::Target(target) => Ok(Content::Link(target)),
         Answer::Digest { value, length } => Ok(Content::File(value, length)),
-        _ => Err(unexpected("compare", &path)),
+        _ => Err(unexpected_answer("compare", &path)),
     }
 }

@@ -4,19 +4,21 @@ use std::cmp::Reverse;
 use std::io::IsTerminal as _;
 
 use jiff::tz::TimeZone;
+use xdfs::operations::path::join;
+use xdfs::operations::{
+    InFlight, LISTINGS_AHEAD, List as _, stat as attributes_of, unexpected_answer,
+};
 use xdfs::record::Record;
 use xdfs::{
     Answer, Attributes, Call, Client, Code, Entry, Fault, FileKind, Listing, OwnerNames, Quoting,
 };
 
-use super::calls::{InFlight, stat as attributes_of, unexpected};
 use super::command::PathCommand;
 use super::format::{StatFormat, description, shown_name};
 use super::mode::mode_text;
-use super::operand::{Operand, join};
+use super::operand::Operand;
 use super::text::{align, human};
 use super::time;
-use super::walk::{LISTINGS_AHEAD, List as _};
 use crate::console::wants_color;
 use crate::context::Context;
 use crate::flags::{ColorFlag, LsFlags, StatFlags};
@@ -83,7 +85,7 @@ pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
         // In the round trip of the lookup, since most operands are directories. Listings that wait
         // keep the slots of the session from other calls.
         let is_ahead = !flags.directory && directories.len() < LISTINGS_AHEAD;
-        let listing = is_ahead.then(|| client.start(&operand.path));
+        let listing = is_ahead.then(|| client.begin_listing(&operand.path));
         let attributes = match attributes_of(&client, &operand.path, follow) {
             // A dangling link exists too.
             Err(fault) if follow && fault.code == Code::NotFound => {
@@ -145,7 +147,7 @@ fn read_link(path: &[u8]) -> Call {
 fn link_target(answer: Result<Answer, Fault>, path: &[u8]) -> Result<Vec<u8>, Fault> {
     match answer? {
         Answer::Target(target) => Ok(target),
-        _ => Err(unexpected("read the symbolic link", path)),
+        _ => Err(unexpected_answer("read the symbolic link", path)),
     }
 }
 
@@ -164,7 +166,7 @@ fn list(
     loop {
         let ahead = later.len().saturating_sub(LISTINGS_AHEAD);
         for (path, pending) in &mut later[ahead..] {
-            pending.get_or_insert_with(|| client.start(path));
+            pending.get_or_insert_with(|| client.begin_listing(path));
         }
         let Some((path, Some(pending))) = later.pop() else {
             return;
@@ -173,7 +175,7 @@ fn list(
             return;
         }
         let mut items = Vec::new();
-        let outcome = client.finish(pending, &mut |Entry { name, attributes }| {
+        let outcome = client.finish_listing(pending, &mut |Entry { name, attributes }| {
             if format.flags.all || !name.starts_with(b".") {
                 items.push(Item {
                     path: join(&path, &name),
@@ -213,11 +215,11 @@ fn is_directory(item: &Item) -> bool {
 
 /// Reads the targets of symbolic links, without those that are gone.
 fn read_links(client: &Client, items: &mut [Item]) {
-    let mut calls = InFlight::new(client);
+    let mut calls = InFlight::new();
     let mut found = Vec::new();
     for (at, item) in items.iter().enumerate() {
         if item.attributes.kind == FileKind::Symlink {
-            found.extend(calls.push(at, read_link(&item.path)));
+            found.extend(calls.push(at, client.start_call(read_link(&item.path))));
         }
     }
     while let Some(answer) = calls.pop() {

@@ -1,13 +1,11 @@
 //! The commands about paths on servers, some of which take local paths too ([`side`]).
 //!
-//! [`command`] has the common parts: sessions, output, failures. [`calls`] asks a server. [`walk`]
-//! walks trees. Related
-//! commands share a file. Small pure parts: permissions ([`mode`]), times ([`time`]), wildcards
-//! ([`expand`], [`wildcards`]), values of flags ([`criteria`]), lines of `stat`
-//! ([`format`]).
+//! [`command`] has the common parts: sessions, output, failures. Related commands share a file.
+//! Operations such as walks are the library's ([`xdfs::operations`]). Small pure parts: permissions
+//! ([`mode`]), times ([`time`]), wildcards ([`expand`], [`wildcards`]), values of flags
+//! ([`criteria`]), lines of `stat` ([`format`]).
 
 mod access;
-mod calls;
 mod change;
 mod check;
 mod command;
@@ -25,7 +23,6 @@ mod sum;
 mod text;
 pub(crate) mod time;
 mod unfinished;
-pub(crate) mod walk;
 pub(crate) mod wildcards;
 
 pub(crate) use access::{chmod, chown};

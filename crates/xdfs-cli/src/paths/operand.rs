@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 
+use xdfs::operations::path::trimmed;
 use xdfs::settings::ClientConfig;
 use xdfs::{Code, Fault, RemotePlace};
 
@@ -74,52 +75,6 @@ impl Operand {
     }
 }
 
-/// A path without trailing slashes; of several, of which it consists, one is left.
-fn trimmed(path: &[u8]) -> &[u8] {
-    let end = match path.iter().rposition(|&b| b != b'/') {
-        Some(at) => at + 1,
-        None => path.len().saturating_sub(1).min(1),
-    };
-    &path[..end]
-}
-
-/// The path of a name in a directory.
-pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
-    let mut path = trimmed(directory).to_vec();
-    path.push(b'/');
-    path.extend_from_slice(name);
-    path
-}
-
-/// The last part of a path; empty for the root.
-pub(crate) fn last_part(path: &[u8]) -> &[u8] {
-    let path = trimmed(path);
-    path.rsplit(|&b| b == b'/').next().unwrap_or(path)
-}
-
-/// The directory of a path.
-pub(crate) fn parent(path: &[u8]) -> &[u8] {
-    let path = trimmed(path);
-    match path.iter().rposition(|&b| b == b'/') {
-        None | Some(0) => b"/",
-        Some(1) if path.starts_with(b"//") => b"//",
-        Some(cut) => &path[..cut],
-    }
-}
-
-/// Whether the path is the root of the server, in any spelling.
-pub(crate) fn is_root(path: &[u8]) -> bool {
-    let mut depth = 0_usize;
-    for part in path.split(|&b| b == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." => depth = depth.saturating_sub(1),
-            _ => depth += 1,
-        }
-    }
-    depth == 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,34 +108,5 @@ mod tests {
         let one = parse("xdfs://h/a").unwrap();
         assert!(one.shares_session(&parse("xdfs://h/b").unwrap()));
         assert!(!one.shares_session(&parse("xdfs://u@h/b").unwrap()));
-    }
-
-    #[test]
-    fn parts_of_paths() {
-        assert_eq!(join(b"/", b"a"), b"/a");
-        assert_eq!(join(b"/a/", b"b"), b"/a/b");
-        assert_eq!(
-            (join(b"//", b"a"), join(b"//a", b"b")),
-            (b"//a".to_vec(), b"//a/b".to_vec())
-        );
-        assert_eq!(
-            (parent(b"//a"), parent(b"//a/b")),
-            (&b"//"[..], &b"//a"[..])
-        );
-        assert_eq!(last_part(b"//"), b"");
-        assert_eq!(last_part(b"/a/b/"), b"b");
-        assert_eq!(last_part(b"/"), b"");
-        assert_eq!(parent(b"/a/b/"), b"/a");
-        assert_eq!((parent(b"/a"), parent(b"/")), (&b"/"[..], &b"/"[..]));
-    }
-
-    #[test]
-    fn the_root_is_recognized_however_it_is_written() {
-        for root in ["", "/", "//", "/.", "/./", "/a/..", "/../", "/a/../b/.."] {
-            assert!(is_root(root.as_bytes()), "{root}");
-        }
-        for other in ["/a", "/a/.", "/...", "/ ", "/a/../b"] {
-            assert!(!is_root(other.as_bytes()), "{other}");
-        }
     }
 }

@@ -6,18 +6,20 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use xdfs::operations::path::{join, last_part, parent};
+use xdfs::operations::{
+    InFlight, LISTINGS_AHEAD, List, Walk, WalkEntry, WalkOptions, WalkStep, stat,
+};
 use xdfs::record::Record;
 use xdfs::settings::ClientConfig;
 use xdfs::store::{LocalStore, Store as _};
 use xdfs::{Answer, Call, Client, Code, Entry, Fault, FileKind, Listing, PartialFile, PendingCall};
 
-use super::calls::{InFlight, stat};
 use super::command::PathCommand;
-use super::operand::{Operand, join, last_part, parent, text_of};
+use super::operand::{Operand, text_of};
 use super::text::{align, human};
 use super::time::now;
 use super::unfinished::{call, finish};
-use super::walk::{LISTINGS_AHEAD, List, Walk, WalkEntry, WalkStep};
 use super::wildcards::Matched;
 use crate::context::Context;
 use crate::flags::{PartialCommand, PartialFlags};
@@ -108,10 +110,10 @@ fn rm(context: &Context, flags: &PartialFlags) -> u8 {
                 _ => {
                     let operand = command.operand(word)?;
                     let client = command.client(&operand)?;
-                    let mut calls = InFlight::new(&client);
+                    let mut calls = InFlight::new();
                     find(command, &client, &operand, flags, &mut |command, found| {
                         let call = call(&found.path);
-                        if let Some((found, result)) = calls.push(found, call) {
+                        if let Some((found, result)) = calls.push(found, client.start_call(call)) {
                             outcome.add(command, &text, found, result);
                         }
                     })?;
@@ -282,12 +284,7 @@ fn find(
             return Ok(());
         }
     };
-    let start = WalkEntry {
-        name: last_part(path).to_vec(),
-        path: path.clone(),
-        attributes,
-        depth: 0,
-    };
+    let start = WalkEntry::start(path, attributes);
     let mut pending: VecDeque<(Vec<u8>, Result<PendingCall, Fault>)> = VecDeque::new();
     let mut settle = |command: &mut PathCommand, (directory, asked): (Vec<u8>, _)| match finish(
         client, &directory, asked,
@@ -304,7 +301,7 @@ fn find(
             fault.code == Code::Unsupported
         }
     };
-    for step in Walk::new(client, start, u32::MAX, LISTINGS_AHEAD) {
+    for step in Walk::new(client, start, WalkOptions::default()) {
         match step {
             WalkStep::Entry(found) if found.is_directory() => {
                 let asked = client.start_call(call(&found.path, Vec::new()));
@@ -337,17 +334,17 @@ pub(crate) struct WithPartial<'a>(pub(crate) &'a Client);
 impl List for WithPartial<'_> {
     type Pending = (Vec<u8>, Listing, Result<PendingCall, Fault>);
 
-    fn start(&self, path: &[u8]) -> Self::Pending {
+    fn begin_listing(&self, path: &[u8]) -> Self::Pending {
         let partial = self.0.start_call(call(path, Vec::new()));
-        (path.to_vec(), self.0.start(path), partial)
+        (path.to_vec(), self.0.begin_listing(path), partial)
     }
 
-    fn finish(
+    fn finish_listing(
         &self,
         (path, listing, partial): Self::Pending,
         take: &mut dyn FnMut(Entry),
     ) -> Result<(), Fault> {
-        self.0.finish(listing, take)?;
+        self.0.finish_listing(listing, take)?;
         let files = match finish(self.0, &path, partial) {
             // A server that can't tell.
             Err(fault) if fault.code == Code::Unsupported => return Ok(()),

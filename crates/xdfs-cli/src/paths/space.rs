@@ -2,15 +2,13 @@
 
 use std::collections::HashSet;
 
+use xdfs::operations::{Walk, WalkEntry, WalkOptions, WalkStep, stat, unexpected_answer};
 use xdfs::record::{Record, SpaceCounts};
 use xdfs::{Answer, Call, LocalPlace, Resume, TransferOptions, TransferParameters, TransferRoute};
 
-use super::calls::{stat, unexpected};
 use super::command::PathCommand;
-use super::operand::last_part;
 use super::partial::WithPartial;
 use super::text::{align, space};
-use super::walk::{LISTINGS_AHEAD, Walk, WalkEntry, WalkStep};
 use crate::context::Context;
 use crate::flags::{CatFlags, DfFlags, DuFlags, PathFlags};
 
@@ -69,7 +67,10 @@ pub(crate) fn df(context: &Context, flags: &DfFlags) -> u8 {
             files_free,
         } = client.call(Call::Space { path })?
         else {
-            return Err(unexpected("look at the space left in", &operand.path));
+            return Err(unexpected_answer(
+                "look at the space left in",
+                &operand.path,
+            ));
         };
         if command.is_json() {
             let counts = SpaceCounts {
@@ -121,13 +122,7 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
         let client = command.client(operand)?;
         // FTP tells no allocated space.
         let apparent = flags.apparent_size || operand.place.address.is_ftp();
-        let path = operand.path.clone();
-        let start = WalkEntry {
-            attributes: stat(&client, &path, false)?,
-            name: last_part(&path).to_vec(),
-            path,
-            depth: 0,
-        };
+        let start = WalkEntry::start(&operand.path, stat(&client, &operand.path, false)?);
         let report = |command: &mut PathCommand, found: &WalkEntry, bytes: u64| {
             if flags.summarize && found.depth > 0 {
                 return;
@@ -141,7 +136,7 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
         };
         // Sums of the directories above the current entry, the innermost last.
         let mut sums: Vec<u64> = Vec::new();
-        for step in Walk::new(&WithPartial(&client), start, u32::MAX, LISTINGS_AHEAD) {
+        for step in Walk::new(&WithPartial(&client), start, WalkOptions::default()) {
             match step {
                 WalkStep::Entry(found) => {
                     let bytes = own_bytes(&found, apparent, &mut counted);

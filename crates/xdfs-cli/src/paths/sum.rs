@@ -6,14 +6,14 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal as _, Read as _};
 use std::path::Path;
 
+use xdfs::operations::path::join;
+use xdfs::operations::{PathSide, SideCall, WalkOptions, WalkStep, unexpected_answer};
 use xdfs::record::Record;
 use xdfs::{Answer, Call, ChecksumKind, ChecksumValue, Code, Fault, FileKind, Quoting};
 
-use super::calls::unexpected;
 use super::command::PathCommand;
-use super::operand::{join, text_of};
-use super::side::{PathSide, SideCall, SideOperand};
-use super::walk::WalkStep;
+use super::operand::text_of;
+use super::side::SideOperand;
 use crate::context::Context;
 use crate::flags::SumFlags;
 
@@ -39,7 +39,7 @@ pub(super) fn ask_digest(operand: &SideOperand, path: Vec<u8>, kind: ChecksumKin
 fn digest_of(asked: SideCall, path: &[u8]) -> Result<(ChecksumValue, u64), Fault> {
     match asked.wait()? {
         Answer::Digest { value, length } => Ok((value, length)),
-        _ => Err(unexpected("compute the digest of", path)),
+        _ => Err(unexpected_answer("compute the digest of", path)),
     }
 }
 
@@ -94,7 +94,7 @@ fn single(words: &[OsString]) -> Result<&OsStr, Fault> {
 }
 
 fn sum_tree(command: &mut PathCommand, flags: &SumFlags, root: &SideOperand) -> Result<(), Fault> {
-    let attributes = root.stat()?;
+    let attributes = root.stat(true)?;
     let mut sums = Sums::new(root);
     if attributes.kind != FileKind::Directory {
         let name = root.name_of(b"");
@@ -102,7 +102,11 @@ fn sum_tree(command: &mut PathCommand, flags: &SumFlags, root: &SideOperand) -> 
         sums.finish(command);
         return Ok(());
     }
-    for step in root.walk(attributes) {
+    let sorted = WalkOptions {
+        sorted: true,
+        ..WalkOptions::default()
+    };
+    for step in root.walk(attributes, sorted) {
         match step {
             WalkStep::Entry(found) if found.attributes.kind == FileKind::File => {
                 let name = root.name_of(root.relative(&found.path));

@@ -1,8 +1,7 @@
 //! The unfinished transfers into a directory of a server.
 
+use xdfs::operations::unexpected_answer;
 use xdfs::{Answer, Call, Client, Code, Fault, PartialFile, PendingCall};
-
-use super::calls::unexpected;
 
 /// The names of the targets of unfinished transfers into a directory.
 ///
@@ -40,12 +39,18 @@ pub(super) fn finish(
     let mut all: Vec<PartialFile> = Vec::new();
     loop {
         let Answer::Partial { files, more } = answer else {
-            return Err(unexpected("list the unfinished transfers in", directory));
+            return Err(unexpected_answer(
+                "list the unfinished transfers in",
+                directory,
+            ));
         };
         // In their order, so a server can't make this go on for ever.
         let last = all.last().map(|last| last.name.clone());
         if files.first().map(|first| &first.name) <= last.as_ref() && last.is_some() {
-            return Err(unexpected("list the unfinished transfers in", directory));
+            return Err(unexpected_answer(
+                "list the unfinished transfers in",
+                directory,
+            ));
         }
         all.extend(files);
         let Some(last) = all.last().filter(|_| more) else {

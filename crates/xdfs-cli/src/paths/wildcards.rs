@@ -5,11 +5,11 @@
 
 use std::ffi::{OsStr, OsString};
 
+use xdfs::operations::path::{last_part, parent};
+use xdfs::operations::stat;
 use xdfs::{Client, Code, Fault, FileKind, NamePattern, RemotePlace};
 
-use super::calls::stat;
 use super::expand::{Names, expand};
-use super::operand::{last_part, parent};
 use super::unfinished::targets;
 use crate::client::SharedClient;
 use crate::console::warn;

@@ -9,6 +9,8 @@ mod awaited;
 #[cfg(unix)]
 mod cold;
 mod examples;
+#[cfg(unix)]
+mod operations;
 mod queue;
 #[cfg(unix)]
 mod ssh;

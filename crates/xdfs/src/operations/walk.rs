@@ -1,70 +1,117 @@
 //! Walks a tree, one directory after the other, with the listings of the next ones in flight.
 
 use std::collections::VecDeque;
+use std::fmt;
 
-use xdfs::{Attributes, Client, Entry, Fault, FileKind, Listing};
+use xdfs_proto::Fault;
 
-use super::operand::join;
+use super::path::{join, last_part};
+use crate::client::Client;
+use crate::paths::{Attributes, Entry, FileKind, Listing};
 
-/// Listings requested ahead.
-pub(crate) const LISTINGS_AHEAD: usize = 8;
+/// Listings requested ahead, unless other options say otherwise: enough to hide round trips, and
+/// few of the slots for calls of a session.
+pub const LISTINGS_AHEAD: usize = 8;
 
-/// Lists directories.
-pub(crate) trait List {
+/// Lists directories, for a walk.
+pub trait List {
     /// A listing in progress.
     type Pending;
 
     /// Starts to list a directory.
-    fn start(&self, path: &[u8]) -> Self::Pending;
+    fn begin_listing(&self, path: &[u8]) -> Self::Pending;
 
     /// Waits for its entries, and passes each to `take`.
     ///
     /// # Errors
     /// The directory can't be listed completely.
-    fn finish(&self, pending: Self::Pending, take: &mut dyn FnMut(Entry)) -> Result<(), Fault>;
+    fn finish_listing(
+        &self,
+        pending: Self::Pending,
+        take: &mut dyn FnMut(Entry),
+    ) -> Result<(), Fault>;
 }
 
 impl List for Client {
     type Pending = Listing;
 
-    fn start(&self, path: &[u8]) -> Self::Pending {
+    fn begin_listing(&self, path: &[u8]) -> Listing {
         self.list(path).begin()
     }
 
-    fn finish(&self, mut pending: Self::Pending, take: &mut dyn FnMut(Entry)) -> Result<(), Fault> {
+    fn finish_listing(
+        &self,
+        mut pending: Listing,
+        take: &mut dyn FnMut(Entry),
+    ) -> Result<(), Fault> {
         pending.try_for_each(|entry| entry.map(&mut *take))
     }
 }
 
 /// A path in the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WalkEntry {
+pub struct WalkEntry {
     /// The path, which begins with that of the start.
-    pub(crate) path: Vec<u8>,
-    /// Its last component.
-    pub(crate) name: Vec<u8>,
+    pub path: Vec<u8>,
+    /// The last part of the path; empty for the root.
+    pub name: Vec<u8>,
     /// Its attributes.
-    pub(crate) attributes: Attributes,
+    pub attributes: Attributes,
     /// Levels below the start.
-    pub(crate) depth: u32,
+    pub depth: u32,
 }
 
 impl WalkEntry {
+    /// The start of a walk, with these attributes.
+    #[must_use]
+    pub fn start(path: &[u8], attributes: Attributes) -> Self {
+        Self {
+            path: path.to_vec(),
+            name: last_part(path).to_vec(),
+            attributes,
+            depth: 0,
+        }
+    }
+
     /// Whether it is a directory.
-    pub(crate) fn is_directory(&self) -> bool {
+    #[must_use]
+    pub fn is_directory(&self) -> bool {
         self.attributes.kind == FileKind::Directory
     }
 }
 
 /// A step of a walk.
 #[derive(Debug)]
-pub(crate) enum WalkStep {
+pub enum WalkStep {
     /// An entry; its contents follow.
     Entry(WalkEntry),
     /// The end of a directory's contents.
     Left(WalkEntry),
     /// A directory could not be listed completely.
     Failed(Fault),
+}
+
+/// How a tree is walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalkOptions {
+    /// Levels below the start that are walked at most; 0 yields the start only. Default: all.
+    pub depth_max: u32,
+    /// Listings requested ahead at most. With 0, a directory is listed only in the step after its
+    /// own. Default: [`LISTINGS_AHEAD`].
+    pub listings_ahead_max: usize,
+    /// The entries of each directory are in the order of the bytes of their names. Default: in that
+    /// of their side.
+    pub sorted: bool,
+}
+
+impl Default for WalkOptions {
+    fn default() -> Self {
+        Self {
+            depth_max: u32::MAX,
+            listings_ahead_max: LISTINGS_AHEAD,
+            sorted: false,
+        }
+    }
 }
 
 /// An entry and, if it is a directory, its listing once that is requested.
@@ -81,63 +128,64 @@ struct Level<L> {
     looked_at: usize,
 }
 
-/// A walk of a tree: the start, and after each directory its contents.
-pub(crate) struct Walk<'a, C: List> {
+/// A walk of a tree: the start, and after each directory its contents. Symbolic links aren't
+/// followed. It holds the entries of the directories above the present one, and those listed ahead.
+pub struct Walk<'a, C: List> {
     client: &'a C,
-    depth_max: u32,
-    ahead_max: usize,
+    options: WalkOptions,
+    /// Listings requested and not yet read.
     ahead: usize,
     /// The directory to enter in the next step.
     next: Option<PendingEntry<C::Pending>>,
     start: Option<WalkEntry>,
     levels: Vec<Level<C::Pending>>,
     failed: Option<Fault>,
-    sorted: bool,
     keeps: Option<Keeps<'a>>,
+}
+
+impl<C: List> fmt::Debug for Walk<'_, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Walk")
+            .field("options", &self.options)
+            .field("depth", &self.levels.len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// Whether an entry is part of a walk.
 type Keeps<'a> = Box<dyn Fn(&WalkEntry) -> bool + 'a>;
 
 impl<'a, C: List> Walk<'a, C> {
-    /// A walk from `start` to `depth_max` levels below it. At most `ahead_max` listings are
-    /// requested ahead; with 0, a directory is listed only in the step after its own.
-    pub(crate) fn new(client: &'a C, start: WalkEntry, depth_max: u32, ahead_max: usize) -> Self {
+    /// A walk from `start`.
+    pub fn new(client: &'a C, start: WalkEntry, options: WalkOptions) -> Self {
         Self {
             client,
-            depth_max,
-            ahead_max,
+            options,
             ahead: 0,
             next: None,
             start: Some(start),
             levels: Vec::new(),
             failed: None,
-            sorted: false,
             keeps: None,
         }
     }
 
-    /// With the entries of each directory in the order of the bytes of their names.
-    pub(crate) fn sorted(mut self) -> Self {
-        self.sorted = true;
-        self
-    }
-
     /// Without the entries below the start that `keeps` refuses, and what is in them.
-    pub(crate) fn only(mut self, keeps: impl Fn(&WalkEntry) -> bool + 'a) -> Self {
+    #[must_use]
+    pub fn only(mut self, keeps: impl Fn(&WalkEntry) -> bool + 'a) -> Self {
         self.keeps = Some(Box::new(keeps));
         self
     }
 
     fn goes_into(&self, found: &WalkEntry) -> bool {
-        found.is_directory() && found.depth < self.depth_max
+        found.is_directory() && found.depth < self.options.depth_max
     }
 
     /// Enters a directory, and reads its listing.
     fn enter(&mut self, waiting: PendingEntry<C::Pending>) {
         let PendingEntry { found, listing } = waiting;
         self.ahead -= usize::from(listing.is_some());
-        let listing = listing.unwrap_or_else(|| self.client.start(&found.path));
+        let listing = listing.unwrap_or_else(|| self.client.begin_listing(&found.path));
         let mut below = VecDeque::new();
         let keeps = self.keeps.as_deref();
         let mut take = |Entry { name, attributes }| {
@@ -152,8 +200,8 @@ impl<'a, C: List> Walk<'a, C> {
                 below.push_back(PendingEntry { found, listing });
             }
         };
-        let outcome = self.client.finish(listing, &mut take);
-        if self.sorted {
+        let outcome = self.client.finish_listing(listing, &mut take);
+        if self.options.sorted {
             let below = below.make_contiguous();
             below.sort_unstable_by(|a, b| a.found.name.cmp(&b.found.name));
         }
@@ -167,15 +215,19 @@ impl<'a, C: List> Walk<'a, C> {
 
     /// Requests the listings of the next directories.
     fn look_ahead(&mut self) {
-        let depth_max = self.depth_max;
+        let WalkOptions {
+            depth_max,
+            listings_ahead_max,
+            ..
+        } = self.options;
         for level in self.levels.iter_mut().rev() {
-            while self.ahead < self.ahead_max {
+            while self.ahead < listings_ahead_max {
                 let Some(waiting) = level.waiting.get_mut(level.looked_at) else {
                     break;
                 };
                 level.looked_at += 1;
                 if waiting.found.is_directory() && waiting.found.depth < depth_max {
-                    waiting.listing = Some(self.client.start(&waiting.found.path));
+                    waiting.listing = Some(self.client.begin_listing(&waiting.found.path));
                     self.ahead += 1;
                 }
             }
@@ -228,7 +280,7 @@ mod tests {
     use std::cell::RefCell;
     use std::collections::BTreeMap;
 
-    use xdfs::Code;
+    use xdfs_proto::Code;
 
     use super::*;
 
@@ -241,13 +293,13 @@ mod tests {
     impl List for Tree {
         type Pending = String;
 
-        fn start(&self, path: &[u8]) -> String {
+        fn begin_listing(&self, path: &[u8]) -> String {
             let path = String::from_utf8(path.to_vec()).unwrap();
             self.asked.borrow_mut().push(path.clone());
             path
         }
 
-        fn finish(&self, path: String, take: &mut dyn FnMut(Entry)) -> Result<(), Fault> {
+        fn finish_listing(&self, path: String, take: &mut dyn FnMut(Entry)) -> Result<(), Fault> {
             if let Some(names) = self.directories.get(&*path) {
                 names.iter().map(|name| entry(name)).for_each(take);
                 return Ok(());
@@ -298,15 +350,15 @@ mod tests {
         }
     }
 
-    fn walk(tree: &Tree, depth_max: u32, ahead_max: usize) -> Vec<String> {
-        let start = WalkEntry {
-            path: b"/".to_vec(),
-            name: Vec::new(),
-            attributes: attributes(FileKind::Directory),
-            depth: 0,
+    fn walk(tree: &Tree, depth_max: u32, listings_ahead_max: usize) -> Vec<String> {
+        let start = WalkEntry::start(b"/", attributes(FileKind::Directory));
+        let options = WalkOptions {
+            depth_max,
+            listings_ahead_max,
+            sorted: false,
         };
         let text = |found: WalkEntry| String::from_utf8(found.path).unwrap();
-        Walk::new(tree, start, depth_max, ahead_max)
+        Walk::new(tree, start, options)
             .map(|step| match step {
                 WalkStep::Entry(found) => text(found),
                 WalkStep::Left(found) => format!("left {}", text(found)),

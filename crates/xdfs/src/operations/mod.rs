@@ -1,0 +1,50 @@
+//! Operations on places: the parts of a file mover that are more than a call, for programs,
+//! services and bindings.
+//!
+//! Each is a type with its options, and an iterator of results (or a callback that takes them).
+//! They print nothing and ask no user; every failure is a [`Fault`](crate::Fault), and those of
+//! single entries are results among others.
+//!
+//! - [`PathSide`] is where paths are: on this machine, or on a server, by the same calls. A
+//!   [`SidePath`] is a path there.
+//! - [`Walk`] walks a tree, with listings requested ahead.
+//! - [`Find`] yields the entries of a tree that pass tests, or removes them.
+//!
+//! ```
+//! use xdfs::FileKind;
+//! use xdfs::operations::{Find, FindOptions, FindStep, FindTests, PathSide, SidePath};
+//! # fn main() -> Result<(), xdfs::Fault> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! # std::fs::write(folder.path().join("large"), [0; 5000]).unwrap();
+//! # std::fs::write(folder.path().join("small"), [0; 5]).unwrap();
+//! # let path = folder.path().as_os_str().as_encoded_bytes();
+//! let options = FindOptions {
+//!     tests: FindTests {
+//!         kind: Some(FileKind::File),
+//!         size: Some("+4k".parse()?),
+//!         ..FindTests::default()
+//!     },
+//!     ..FindOptions::default()
+//! };
+//! let start = SidePath::new(PathSide::Local, path);
+//! for step in Find::new(&start, &options)? {
+//!     match step {
+//!         FindStep::Found(entry) => assert_eq!(entry.name, b"large"),
+//!         FindStep::Removed(_) | FindStep::Other => {}
+//!         FindStep::Failed(fault) => return Err(fault),
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod calls;
+mod find;
+pub mod path;
+mod side;
+mod walk;
+
+pub use calls::{InFlight, SideCall, stat, unexpected_answer};
+pub use find::{DaysTest, Find, FindOptions, FindStep, FindTests, SizeTest};
+pub use side::{PathSide, SideListing, SidePath};
+pub use walk::{LISTINGS_AHEAD, List, Walk, WalkEntry, WalkOptions, WalkStep};
