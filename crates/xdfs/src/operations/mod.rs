@@ -9,6 +9,7 @@
 //!   [`SidePath`] is a path there.
 //! - [`Walk`] walks a tree, with listings requested ahead.
 //! - [`Find`] yields the entries of a tree that pass tests, or removes them.
+//! - [`Check`] compares two trees, on any sides, by digests.
 //!
 //! ```
 //! use xdfs::FileKind;
@@ -39,12 +40,14 @@
 //! ```
 
 mod calls;
+mod check;
 mod find;
 pub mod path;
 mod side;
 mod walk;
 
 pub use calls::{InFlight, SideCall, stat, unexpected_answer};
+pub use check::{Check, CheckEnd, CheckOptions, CheckStep, Difference};
 pub use find::{DaysTest, Find, FindOptions, FindStep, FindTests, SizeTest};
 pub use side::{PathSide, SideListing, SidePath};
 pub use walk::{LISTINGS_AHEAD, List, Walk, WalkEntry, WalkOptions, WalkStep};

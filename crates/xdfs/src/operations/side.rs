@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use xdfs_proto::Fault;
+use xdfs_proto::{ChecksumKind, Fault};
 
 use super::calls::{SideCall, unexpected_answer};
 use super::path::{join, last_part, trimmed};
@@ -43,6 +43,17 @@ impl PathSide {
     pub fn start_stat(&self, path: &[u8], follow: bool) -> SideCall {
         let path = path.to_vec();
         self.start_call(Call::Stat { path, follow })
+    }
+
+    /// Starts to compute the digest of a whole file, on its side.
+    #[must_use]
+    pub fn start_digest(&self, path: &[u8], kind: ChecksumKind) -> SideCall {
+        self.start_call(Call::Checksum {
+            path: path.to_vec(),
+            offset: 0,
+            length: None,
+            kind,
+        })
     }
 }
 

@@ -160,6 +160,14 @@ pub struct CheckCounts {
     pub extra: u64,
 }
 
+impl CheckCounts {
+    /// Whether there is any difference.
+    #[must_use]
+    pub fn is_different(&self) -> bool {
+        self.differs + self.missing + self.extra > 0
+    }
+}
+
 #[derive(Debug, Serialize)]
 pub(super) struct CheckBody<'a> {
     pub(super) source: &'a str,

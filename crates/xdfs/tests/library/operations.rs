@@ -4,9 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use xdfs::operations::{
-    Find, FindOptions, FindStep, FindTests, PathSide, SidePath, WalkOptions, WalkStep,
+    Check, CheckOptions, CheckStep, Find, FindOptions, FindStep, FindTests, PathSide, SidePath,
+    WalkOptions, WalkStep,
 };
-use xdfs::{Code, FileKind, NamePattern};
+use xdfs::record::CheckCounts;
+use xdfs::{Code, FileKind, Filter, FilterRule, NamePattern};
 
 use crate::support::{self, Folders, Serving};
 
@@ -162,4 +164,64 @@ fn entries_are_found_by_tests_and_removed() {
         assert_eq!(failed, [Code::NotEmpty]);
         assert_eq!(found(&root, FindTests::default()), ["", "two.txt"]);
     }
+}
+
+/// The differences of two trees, and the numbers of entries.
+fn differences(roots: [&SidePath; 2], options: &CheckOptions) -> (Vec<String>, CheckCounts) {
+    let attributes = roots.map(|root| root.stat(true).unwrap());
+    let mut check = Check::new(roots, attributes, options).unwrap();
+    let mut differences = Vec::new();
+    for step in &mut check {
+        match step {
+            CheckStep::Equal => {}
+            CheckStep::Different(entry) => {
+                let is_in = [&entry.source, &entry.target].map(Option::is_some);
+                differences.push(format!("{} {is_in:?}", text(&entry.path)));
+            }
+            CheckStep::Failed(end, fault) => panic!("{end:?} {fault}"),
+        }
+    }
+    (differences, check.counts())
+}
+
+#[test]
+fn trees_are_compared_across_sides() {
+    let folders = Folders::new(3603);
+    make_trees(&folders);
+    let server = Serving::start(&folders.root(), |_| {});
+    let [here, there] = both_sides(&folders, &server);
+    let options = CheckOptions::default();
+    let (different, counts) = differences([&here, &there], &options);
+    assert!(different.is_empty(), "{different:?}");
+    assert_eq!((counts.equal, counts.equal_bytes), (7, 6));
+    assert!(!counts.is_different());
+
+    // Of one size, and another content.
+    std::fs::write(folders.there("tree/one.dat"), "9").unwrap();
+    std::fs::write(folders.there("tree/new.dat"), "").unwrap();
+    std::fs::remove_file(folders.there("tree/two.txt")).unwrap();
+    let (different, counts) = differences([&here, &there], &options);
+    let wanted = [
+        "new.dat [false, true]",
+        "one.dat [true, true]",
+        "two.txt [true, false]",
+    ];
+    assert_eq!(different, wanted);
+    assert_eq!((counts.differs, counts.missing, counts.extra), (1, 1, 1));
+
+    let options = CheckOptions {
+        filter: Filter::new(&[FilterRule::Exclude("*.dat".into())]).unwrap(),
+        ..options
+    };
+    let (different, _) = differences([&here, &there], &options);
+    assert_eq!(different, ["two.txt [true, false]"]);
+
+    // A file is no tree.
+    let file = SidePath::new(here.side.clone(), &[&here.path[..], b"/one.dat"].concat());
+    let attributes = [&file, &there].map(|root| root.stat(true).unwrap());
+    let fault = Check::new([&file, &there], attributes, &options).unwrap_err();
+    assert_eq!(
+        (fault.code, &*fault.path),
+        (Code::NotDirectory, &*file.path)
+    );
 }
