@@ -10,6 +10,7 @@
 //! - [`Walk`] walks a tree, with listings requested ahead.
 //! - [`Find`] yields the entries of a tree that pass tests, or removes them.
 //! - [`Check`] compares two trees, on any sides, by digests.
+//! - [`Sums`] and [`SumTree`] compute digests of files, and [`SumCheck`] checks those of a list.
 //!
 //! ```
 //! use xdfs::FileKind;
@@ -44,10 +45,14 @@ mod check;
 mod find;
 pub mod path;
 mod side;
+mod sum;
+mod sum_list;
 mod walk;
 
 pub use calls::{InFlight, SideCall, stat, unexpected_answer};
 pub use check::{Check, CheckEnd, CheckOptions, CheckStep, Difference};
 pub use find::{DaysTest, Find, FindOptions, FindStep, FindTests, SizeTest};
 pub use side::{PathSide, SideListing, SidePath};
+pub use sum::{Sum, SumStep, SumTree, Sums};
+pub use sum_list::{SumCheck, escaped_name};
 pub use walk::{LISTINGS_AHEAD, List, Walk, WalkEntry, WalkOptions, WalkStep};

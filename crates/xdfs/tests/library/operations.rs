@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use xdfs::operations::{
     Check, CheckOptions, CheckStep, Find, FindOptions, FindStep, FindTests, PathSide, SidePath,
-    WalkOptions, WalkStep,
+    SumCheck, SumStep, SumTree, WalkOptions, WalkStep,
 };
 use xdfs::record::CheckCounts;
-use xdfs::{Code, FileKind, Filter, FilterRule, NamePattern};
+use xdfs::{ChecksumKind, Code, FileKind, Filter, FilterRule, NamePattern};
 
 use crate::support::{self, Folders, Serving};
 
@@ -224,4 +224,57 @@ fn trees_are_compared_across_sides() {
         (fault.code, &*fault.path),
         (Code::NotDirectory, &*file.path)
     );
+}
+
+#[test]
+fn digests_are_computed_and_checked_on_both_sides() {
+    let folders = Folders::new(3604);
+    make_trees(&folders);
+    let server = Serving::start(&folders.root(), |_| {});
+    let mut lists = Vec::new();
+    for root in both_sides(&folders, &server) {
+        let steps = SumTree::new(&root, root.stat(true).unwrap(), ChecksumKind::Sha256);
+        let mut list = Vec::new();
+        for step in steps {
+            let sum = match step {
+                SumStep::Sum(sum) => sum,
+                SumStep::Failed(fault) => panic!("{fault}"),
+            };
+            let (value, _) = sum.digest.unwrap();
+            let name = root.relative(&sum.path);
+            list.extend_from_slice(&[value.hex().as_bytes(), b"  ", name, b"\n"].concat());
+        }
+        lists.push(text(&list));
+    }
+    // printf 1 | sha256sum
+    let one = "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b  one.dat\n";
+    assert!(lists[0].contains(one), "{}", lists[0]);
+    assert_eq!(lists[0], lists[1]);
+
+    std::fs::write(folders.there("tree/one.dat"), "9").unwrap();
+    std::fs::remove_file(folders.there("tree/two.txt")).unwrap();
+    let [_, there] = both_sides(&folders, &server);
+    let mut check = SumCheck::new(&there, lists[0].as_bytes(), b"list", ChecksumKind::Sha256);
+    let found: Vec<(String, Option<bool>)> = (&mut check)
+        .map(|sum| {
+            let sum = sum.unwrap();
+            (text(&sum.name), sum.matches())
+        })
+        .collect();
+    let wanted = [
+        ("a/deep/four.dat", Some(true)),
+        ("a/three.dat", Some(true)),
+        ("one.dat", Some(false)),
+        ("two.txt", None),
+    ];
+    assert_eq!(found, wanted.map(|(name, is_it)| (name.to_owned(), is_it)));
+    assert_eq!(check.lines_read(), 4);
+
+    // A list of another kind ends at once, and so does one without lines.
+    for list in [lists[0].as_str(), ""] {
+        let mut check = SumCheck::new(&there, list.as_bytes(), b"list", ChecksumKind::Md5);
+        let fault = check.next().unwrap().unwrap_err();
+        assert_eq!(fault.code, Code::InvalidArgument, "{fault}");
+        assert!(check.next().is_none());
+    }
 }
