@@ -3,9 +3,8 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use xdfs::operations::PathSide;
+use xdfs::operations::Removal;
 use xdfs::settings::SessionSettings;
 use xdfs::{
     Answer, Attributes, Call, Client, Code, Fault, FileKind, Filter, RemotePlace, ServerFile,
@@ -15,7 +14,7 @@ use xdfs::{
 use super::list;
 use super::origins::{Origins, check_removal};
 use super::plan::no_directory;
-use super::removal::Removal;
+use super::removal::{SourceRemoval, path_at, path_here};
 use crate::client::SharedClient;
 use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
@@ -328,27 +327,25 @@ fn removal_of<'a>(
     result: &TreeResult,
     origins: &Origins,
     interrupt: &'a Interrupt,
-) -> Result<Removal<'a>, Fault> {
-    let there = PathSide::Remote(Arc::clone(connector.connect(&tree.server)?.client()));
-    let target = result.target.clone();
+) -> Result<SourceRemoval<'a>, Fault> {
+    let client = connector.connect(&tree.server)?;
+    let there = |path: &[u8]| path_at(&client, path.to_vec());
+    let target = &result.target;
     let (source, target) = match &tree.route {
         TreeDirection::Upload(source) => {
             let source = source.as_os_str().as_encoded_bytes().to_vec();
-            ((PathSide::Local, source), (there, target))
+            (path_here(source), there(target))
         }
-        TreeDirection::Download(_) => {
-            let source = tree.server.path.clone();
-            ((there, source), (PathSide::Local, target))
-        }
+        TreeDirection::Download(_) => (there(&tree.server.path), path_here(target.clone())),
         TreeDirection::Between(source) => {
-            let origin = PathSide::Remote(Arc::clone(origins.connect(source.place())?.client()));
-            ((origin, source.place().path.clone()), (there, target))
+            let origin = origins.connect(source.place())?;
+            let source = path_at(&origin, source.place().path.clone());
+            (source, there(target))
         }
     };
-    Ok(Removal {
+    Ok(SourceRemoval {
         label,
-        source,
-        target,
+        removal: Removal { source, target },
         reports_all: result.failed == 0,
         interrupt,
     })

@@ -11,6 +11,7 @@
 //! - [`Find`] yields the entries of a tree that pass tests, or removes them.
 //! - [`Check`] compares two trees, on any sides, by digests.
 //! - [`Sums`] and [`SumTree`] compute digests of files, and [`SumCheck`] checks those of a list.
+//! - [`Removal`] removes the source of a copy, once the target is the same and durable.
 //!
 //! ```
 //! use xdfs::FileKind;
@@ -44,6 +45,7 @@ mod calls;
 mod check;
 mod find;
 pub mod path;
+mod removal;
 mod side;
 mod sum;
 mod sum_list;
@@ -52,6 +54,7 @@ mod walk;
 pub use calls::{InFlight, SideCall, stat, unexpected_answer};
 pub use check::{Check, CheckEnd, CheckOptions, CheckStep, Difference};
 pub use find::{DaysTest, Find, FindOptions, FindStep, FindTests, SizeTest};
+pub use removal::{Removal, RemovalEvent};
 pub use side::{PathSide, SideListing, SidePath};
 pub use sum::{Sum, SumStep, SumTree, Sums};
 pub use sum_list::{SumCheck, escaped_name};

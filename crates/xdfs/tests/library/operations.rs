@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use xdfs::operations::{
-    Check, CheckOptions, CheckStep, Find, FindOptions, FindStep, FindTests, PathSide, SidePath,
-    SumCheck, SumStep, SumTree, WalkOptions, WalkStep,
+    Check, CheckOptions, CheckStep, Find, FindOptions, FindStep, FindTests, PathSide, Removal,
+    RemovalEvent, SidePath, SumCheck, SumStep, SumTree, WalkOptions, WalkStep,
 };
 use xdfs::record::CheckCounts;
 use xdfs::{ChecksumKind, Code, FileKind, Filter, FilterRule, NamePattern};
@@ -277,4 +277,49 @@ fn digests_are_computed_and_checked_on_both_sides() {
         assert_eq!(fault.code, Code::InvalidArgument, "{fault}");
         assert!(check.next().is_none());
     }
+}
+
+#[test]
+fn sources_are_removed_where_the_target_has_the_same() {
+    let folders = Folders::new(3605);
+    make_trees(&folders);
+    let server = Serving::start(&folders.root(), |_| {});
+    std::fs::write(folders.there("tree/one.dat"), "9").unwrap();
+    let [source, target] = both_sides(&folders, &server);
+    let removal = Removal { source, target };
+    let filter = Filter::new(&[FilterRule::Exclude("two.*".into())]).unwrap();
+    let events = |is_cancelled: bool| {
+        let mut events = Vec::new();
+        removal.run(&filter, &|| is_cancelled, &mut |event| {
+            events.push(match event {
+                RemovalEvent::Removed { name } => format!("removed {}", text(name)),
+                RemovalEvent::Stays { name, fault } => {
+                    format!("{} stays: {}", text(name), fault.code)
+                }
+                other => panic!("{other:?}"),
+            });
+        });
+        events.sort();
+        events
+    };
+    assert!(events(true).is_empty());
+    let wanted = [
+        "one.dat stays: integrity-mismatch",
+        "removed a/deep/four.dat",
+        "removed a/three.dat",
+    ];
+    assert_eq!(events(false), wanted);
+    assert!(folders.here("tree/one.dat").exists() && folders.here("tree/two.txt").exists());
+    assert!(folders.here("tree/a/deep").is_dir() && !folders.here("tree/a/three.dat").exists());
+
+    // A source that is its own target stays.
+    let only = Removal {
+        source: removal.target.clone(),
+        target: removal.target.clone(),
+    };
+    only.run(&Filter::default(), &|| false, &mut |event| match event {
+        RemovalEvent::Stays { fault, .. } => assert!(fault.cause.contains("one file"), "{fault}"),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(std::fs::read(folders.there("tree/one.dat")).unwrap(), b"9");
 }
