@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use xdfs::operations::Matched;
 use xdfs::{
     ClientOptions, Code, Fault, LocalPlace, ReconnectEvent, ReconnectObserver, RemotePlace,
     Stripes, TransferResult,
@@ -16,7 +17,7 @@ use crate::console::Console;
 use crate::context::Context;
 use crate::flags::{OutputFlags, SessionFlags, StripeFlags};
 use crate::interrupt::Interrupt;
-use crate::paths::wildcards::{self, Matched};
+use crate::paths::wildcards;
 use crate::place::Place;
 use crate::report::{Label, Reporter};
 

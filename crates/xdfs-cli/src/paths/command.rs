@@ -4,12 +4,13 @@ use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal as _, Write as _};
 use std::time::Duration;
 
+use xdfs::operations::Matched;
 use xdfs::record::Record;
 use xdfs::settings::ClientConfig;
 use xdfs::{ClientOptions, Fault, Quoting, RemotePlace, StandardOutput, is_unread};
 
 use super::operand::{Operand, text_of};
-use super::wildcards::{self, Matched};
+use super::wildcards;
 use crate::client::{RunningCopy, SharedClient};
 use crate::console::Console;
 use crate::context::Context;

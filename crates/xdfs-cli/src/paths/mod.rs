@@ -2,7 +2,7 @@
 //!
 //! [`command`] has the common parts: sessions, output, failures. Related commands share a file.
 //! Operations such as walks are the library's ([`xdfs::operations`]). Small pure parts: permissions
-//! ([`mode`]), times ([`time`]), wildcards ([`expand`], [`wildcards`]), values of flags
+//! ([`mode`]), times ([`time`]), wildcards ([`wildcards`]), values of flags
 //! ([`criteria`]), lines of `stat` ([`format`]).
 
 mod access;
@@ -10,7 +10,6 @@ mod change;
 mod check;
 mod command;
 pub(crate) mod criteria;
-pub(crate) mod expand;
 mod find;
 pub(crate) mod format;
 mod look;
@@ -22,7 +21,6 @@ mod space;
 mod sum;
 mod text;
 pub(crate) mod time;
-mod unfinished;
 pub(crate) mod wildcards;
 
 pub(crate) use access::{chmod, chown};

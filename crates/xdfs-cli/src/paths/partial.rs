@@ -8,19 +8,18 @@ use std::time::Duration;
 
 use xdfs::operations::path::{join, last_part, parent};
 use xdfs::operations::{
-    InFlight, LISTINGS_AHEAD, List, Walk, WalkEntry, WalkOptions, WalkStep, stat,
+    InFlight, LISTINGS_AHEAD, List, Matched, UnfinishedListing, Walk, WalkEntry, WalkOptions,
+    WalkStep, stat,
 };
 use xdfs::record::Record;
 use xdfs::settings::ClientConfig;
 use xdfs::store::{LocalStore, Store as _};
-use xdfs::{Answer, Call, Client, Code, Entry, Fault, FileKind, Listing, PartialFile, PendingCall};
+use xdfs::{Answer, Call, Client, Code, Entry, Fault, FileKind, Listing, PartialFile};
 
 use super::command::PathCommand;
 use super::operand::{Operand, text_of};
 use super::text::{align, human};
 use super::time::now;
-use super::unfinished::{call, finish};
-use super::wildcards::Matched;
 use crate::context::Context;
 use crate::flags::{PartialCommand, PartialFlags};
 use crate::human::count;
@@ -268,7 +267,7 @@ fn find(
         Err(fault) if fault.code != Code::NotFound => return Err(fault),
         _ => {
             let above = parent(path);
-            let files = finish(client, above, client.start_call(call(above, Vec::new())))?;
+            let files = UnfinishedListing::begin(client, above).finish(client)?;
             let mut to_it = files
                 .into_iter()
                 .filter(|file| file.name == last_part(path));
@@ -285,27 +284,27 @@ fn find(
         }
     };
     let start = WalkEntry::start(path, attributes);
-    let mut pending: VecDeque<(Vec<u8>, Result<PendingCall, Fault>)> = VecDeque::new();
-    let mut settle = |command: &mut PathCommand, (directory, asked): (Vec<u8>, _)| match finish(
-        client, &directory, asked,
-    ) {
-        Ok(files) => {
-            for file in files.into_iter().filter(is_wanted) {
-                let path = join(&directory, &file.name);
-                take(command, Found { path, file });
+    let mut pending: VecDeque<UnfinishedListing> = VecDeque::new();
+    let mut settle = |command: &mut PathCommand, listing: UnfinishedListing| {
+        let directory = listing.directory().to_vec();
+        match listing.finish(client) {
+            Ok(files) => {
+                for file in files.into_iter().filter(is_wanted) {
+                    let path = join(&directory, &file.name);
+                    take(command, Found { path, file });
+                }
+                false
             }
-            false
-        }
-        Err(fault) => {
-            command.fault(Some(&operand.text), &fault);
-            fault.code == Code::Unsupported
+            Err(fault) => {
+                command.fault(Some(&operand.text), &fault);
+                fault.code == Code::Unsupported
+            }
         }
     };
     for step in Walk::new(client, start, WalkOptions::default()) {
         match step {
             WalkStep::Entry(found) if found.is_directory() => {
-                let asked = client.start_call(call(&found.path, Vec::new()));
-                pending.push_back((found.path, asked));
+                pending.push_back(UnfinishedListing::begin(client, &found.path));
             }
             WalkStep::Entry(_) | WalkStep::Left(_) => continue,
             WalkStep::Failed(fault) => command.fault(Some(&operand.text), &fault),
@@ -332,20 +331,20 @@ fn find(
 pub(crate) struct WithPartial<'a>(pub(crate) &'a Client);
 
 impl List for WithPartial<'_> {
-    type Pending = (Vec<u8>, Listing, Result<PendingCall, Fault>);
+    type Pending = (Listing, UnfinishedListing);
 
     fn begin_listing(&self, path: &[u8]) -> Self::Pending {
-        let partial = self.0.start_call(call(path, Vec::new()));
-        (path.to_vec(), self.0.begin_listing(path), partial)
+        let partial = UnfinishedListing::begin(self.0, path);
+        (self.0.begin_listing(path), partial)
     }
 
     fn finish_listing(
         &self,
-        (path, listing, partial): Self::Pending,
+        (listing, partial): Self::Pending,
         take: &mut dyn FnMut(Entry),
     ) -> Result<(), Fault> {
         self.0.finish_listing(listing, take)?;
-        let files = match finish(self.0, &path, partial) {
+        let files = match partial.finish(self.0) {
             // A server that can't tell.
             Err(fault) if fault.code == Code::Unsupported => return Ok(()),
             files => files?,

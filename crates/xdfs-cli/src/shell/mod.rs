@@ -19,19 +19,18 @@ use std::time::{Duration, Instant};
 
 use clap::parser::ValueSource;
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
+use xdfs::operations::{Names, expand, listed_names};
 use xdfs::words::{self, Word};
 use xdfs::{Answer, Call, Code, Fault, FileKind, Quoting, RemotePlace};
 
-use crate::console::Console;
+use crate::console::{Console, warn};
 use crate::context::{Context, ShellSession};
 use crate::exit_codes::SUCCESS;
 use crate::flags::{Cli, SessionFlags, ShellFlags, StripeFlags};
 use crate::interrupt::Interrupt;
 use crate::log::start_log;
 use crate::paths::check_name;
-use crate::paths::expand::{Names, expand};
 use crate::paths::operand::Operand;
-use crate::paths::wildcards::listed_names;
 use crate::place::{local_name, word_of};
 use crate::report::{print, unwritten};
 use crate::run_command;
@@ -542,10 +541,11 @@ impl Names for RemoteNames<'_> {
     fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
         let path = trimmed(self.shell.absolute(directory)?);
         let client = self.shell.session.session()?;
-        listed_names(&client, &path, || match self.interrupt.requested() {
+        let mut go_on = || match self.interrupt.requested() {
             true => Err(Interrupt::fault("list")),
             false => Ok(()),
-        })
+        };
+        listed_names(&client, &path, &mut go_on, &mut |fault| warn(fault))
     }
 
     fn look(&mut self, path: &[u8]) -> Result<(), Fault> {

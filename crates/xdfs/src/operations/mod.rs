@@ -12,6 +12,8 @@
 //! - [`Check`] compares two trees, on any sides, by digests.
 //! - [`Sums`] and [`SumTree`] compute digests of files, and [`SumCheck`] checks those of a list.
 //! - [`Removal`] removes the source of a copy, once the target is the same and durable.
+//! - [`matching_paths`] are those on a server that match a pattern of names; [`expand`] finds them
+//!   anywhere.
 //!
 //! ```
 //! use xdfs::FileKind;
@@ -49,7 +51,9 @@ mod removal;
 mod side;
 mod sum;
 mod sum_list;
+mod unfinished;
 mod walk;
+mod wildcards;
 
 pub use calls::{InFlight, SideCall, stat, unexpected_answer};
 pub use check::{Check, CheckEnd, CheckOptions, CheckStep, Difference};
@@ -58,4 +62,9 @@ pub use removal::{Removal, RemovalEvent};
 pub use side::{PathSide, SideListing, SidePath};
 pub use sum::{Sum, SumStep, SumTree, Sums};
 pub use sum_list::{SumCheck, escaped_name};
+pub use unfinished::UnfinishedListing;
 pub use walk::{LISTINGS_AHEAD, List, Walk, WalkEntry, WalkOptions, WalkStep};
+pub use wildcards::{
+    Matched, Names, expand, listed_names, matching_paths, pattern_of_path, pattern_of_url,
+    split_invitation,
+};

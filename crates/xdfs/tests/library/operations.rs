@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use xdfs::operations::{
-    Check, CheckOptions, CheckStep, Find, FindOptions, FindStep, FindTests, PathSide, Removal,
-    RemovalEvent, SidePath, SumCheck, SumStep, SumTree, WalkOptions, WalkStep,
+    Check, CheckOptions, CheckStep, Find, FindOptions, FindStep, FindTests, Matched, PathSide,
+    Removal, RemovalEvent, SidePath, SumCheck, SumStep, SumTree, WalkOptions, WalkStep,
+    matching_paths, pattern_of_url,
 };
 use xdfs::record::CheckCounts;
-use xdfs::{ChecksumKind, Code, FileKind, Filter, FilterRule, NamePattern};
+use xdfs::{ChecksumKind, Code, Fault, FileKind, Filter, FilterRule, NamePattern, Side};
 
 use crate::support::{self, Folders, Serving};
 
@@ -322,4 +323,37 @@ fn sources_are_removed_where_the_target_has_the_same() {
         other => panic!("{other:?}"),
     });
     assert_eq!(std::fs::read(folders.there("tree/one.dat")).unwrap(), b"9");
+}
+
+#[test]
+fn patterns_stand_for_the_paths_of_a_server() {
+    let folders = Folders::new(3606);
+    make_trees(&folders);
+    std::fs::write(folders.there("tree/[x].dat"), "").unwrap();
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = support::client(server.addr, |_| {});
+    let matching = |url: &str| {
+        let pattern = pattern_of_url(url).unwrap();
+        let path = url.strip_prefix("xdfs://h").unwrap();
+        let unlisted = &mut |fault: &Fault| panic!("{fault}");
+        matching_paths(
+            &client,
+            path.as_bytes(),
+            &pattern,
+            Matched::Entries,
+            unlisted,
+        )
+    };
+    let found = |url: &str| {
+        let paths = matching(url).unwrap().unwrap();
+        paths.iter().map(|path| text(path)).collect::<Vec<_>>()
+    };
+    let dat = ["/tree/[x].dat", "/tree/one.dat"];
+    assert_eq!(found("xdfs://h/tree/*.dat"), dat);
+    assert_eq!(found("xdfs://h/*/a/*.dat"), ["/tree/a/three.dat"]);
+    assert_eq!(found("xdfs://h/tree/%5Bx%5D*"), ["/tree/[x].dat"]);
+    // A name that is there as it is written is no pattern.
+    assert_eq!(matching("xdfs://h/tree/[x].dat").unwrap(), None);
+    let fault = matching("xdfs://h/tree/*.none").unwrap_err();
+    assert_eq!((fault.code, fault.side), (Code::NotFound, Side::Remote));
 }
