@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use xdfs::operations::Removal;
+use xdfs::operations::{ListedPaths, Removal};
 use xdfs::settings::SessionSettings;
 use xdfs::{
     Answer, Attributes, Call, Client, Code, Fault, FileKind, Filter, RemotePlace, ServerFile,
@@ -214,7 +214,7 @@ pub(super) fn copy(
 struct TreeSelection {
     filter: Filter,
     /// The paths of --files-from.
-    listed: Option<list::ListedPaths>,
+    listed: Option<ListedPaths>,
 }
 
 impl TreeSelection {
@@ -256,17 +256,18 @@ fn copy_one(
     // Listed paths that aren't copied, and why.
     let mut left_out = Vec::new();
     if let Some(listed) = &selection.listed {
-        let origin;
         let root = match &tree.route {
             TreeDirection::Between(source) => {
-                origin = origins.connect(source.place())?;
-                list::Root::Server(&origin, &source.place().path)
+                let origin = origins.connect(source.place())?;
+                path_at(&origin, source.place().path.clone())
             }
-            TreeDirection::Upload(source) => list::Root::Local(source),
-            TreeDirection::Download(_) => list::Root::Server(&client, &tree.server.path),
+            TreeDirection::Upload(source) => {
+                path_here(source.as_os_str().as_encoded_bytes().to_vec())
+            }
+            TreeDirection::Download(_) => path_at(&client, tree.server.path.clone()),
         };
         left_out.extend(listed.refused.iter().cloned());
-        left_out.extend(list::unreachable(&root, &listed.paths, flags.copy_links));
+        left_out.extend(listed.unreachable(&root, flags.copy_links));
     }
     let left_out_count = left_out.len() as u64;
     let named = match &tree.route {

@@ -14,6 +14,8 @@
 //! - [`Removal`] removes the source of a copy, once the target is the same and durable.
 //! - [`matching_paths`] are those on a server that match a pattern of names; [`expand`] finds them
 //!   anywhere.
+//! - [`ListedPaths`] are the paths of a tree that are copied, and [`read_pairs`] reads sources and
+//!   targets from a list.
 //!
 //! ```
 //! use xdfs::FileKind;
@@ -46,6 +48,8 @@
 mod calls;
 mod check;
 mod find;
+mod listed;
+mod pair_list;
 pub mod path;
 mod removal;
 mod side;
@@ -58,6 +62,8 @@ mod wildcards;
 pub use calls::{InFlight, SideCall, stat, unexpected_answer};
 pub use check::{Check, CheckEnd, CheckOptions, CheckStep, Difference};
 pub use find::{DaysTest, Find, FindOptions, FindStep, FindTests, SizeTest};
+pub use listed::ListedPaths;
+pub use pair_list::{PairLine, read_pairs};
 pub use removal::{Removal, RemovalEvent};
 pub use side::{PathSide, SideListing, SidePath};
 pub use sum::{Sum, SumStep, SumTree, Sums};
