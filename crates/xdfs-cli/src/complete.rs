@@ -15,6 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use clap::{Args as _, Command, CommandFactory as _, FromArgMatches as _, value_parser};
+use xdfs::operations::path::local_name;
 use xdfs::security::KnownHosts;
 use xdfs::settings::{Attendance, ClientConfig, UserFolder};
 use xdfs::words::{Word, split_foreign};
@@ -23,7 +24,7 @@ use xdfs::{Client, ClientOptions, DEFAULT_PORT, FileKind, RemotePlace};
 use crate::candidates::{Listed, Name, kind_on_server, within};
 use crate::exit_codes::SUCCESS;
 use crate::flags::{self, Cli, SecurityFlags};
-use crate::place::{Place, local_name};
+use crate::place::Place;
 use crate::report::print;
 
 /// The name of the command.

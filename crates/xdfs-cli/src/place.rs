@@ -6,6 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use xdfs::operations::path::local_name;
 use xdfs::settings::ClientConfig;
 use xdfs::{Code, Fault, RemotePlace};
 
@@ -93,14 +94,6 @@ fn scheme(text: &str) -> Option<&str> {
         .then_some(scheme)
 }
 
-/// Whether the path ends in a separator, which marks it as a directory.
-pub(crate) fn ends_with_separator(path: &Path) -> bool {
-    path.as_os_str()
-        .as_encoded_bytes()
-        .last()
-        .is_some_and(|&b| std::path::is_separator(char::from(b)))
-}
-
 /// The word that names `place` on a command line: the name of its settings with the path, or its
 /// URL without ticket and pin; `None` if the system can't hold it.
 pub(crate) fn word_of(place: &RemotePlace) -> Option<OsString> {
@@ -110,29 +103,6 @@ pub(crate) fn word_of(place: &RemotePlace) -> Option<OsString> {
     let path = place.url_path();
     let path: &[u8] = if path.is_empty() { b"/" } else { &path };
     local_name(&[name.as_bytes(), b":", path].concat()).map(PathBuf::into_os_string)
-}
-
-/// The last component of a path on a server; `None` if it can't be a local file name.
-pub(crate) fn remote_name(path: &[u8]) -> Option<&[u8]> {
-    let end = path.iter().rposition(|&b| b != b'/')? + 1;
-    let path = &path[..end];
-    let name = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
-    // A separator of another kind or a drive would lead out of the directory on some systems.
-    let bad = |b: &u8| *b == 0 || (cfg!(windows) && matches!(b, b'\\' | b':'));
-    (name != b"." && name != b".." && !name.iter().any(bad)).then_some(name)
-}
-
-/// The bytes of a name from a server as a local name; `None` if the system can't hold them.
-pub(crate) fn local_name(name: &[u8]) -> Option<PathBuf> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::ffi::OsStrExt as _;
-        Some(PathBuf::from(OsStr::from_bytes(name)))
-    }
-    #[cfg(not(unix))]
-    {
-        std::str::from_utf8(name).ok().map(PathBuf::from)
-    }
 }
 
 /// Whether a place is in a directory, or the directory itself, as far as the URLs show it.
@@ -221,20 +191,5 @@ mod tests {
             let place = config.place(OsStr::new(word)).unwrap();
             assert_eq!(word_of(&place), Some(word.into()));
         }
-    }
-
-    #[test]
-    fn names() {
-        assert_eq!(remote_name(b"/a/b"), Some(&b"b"[..]));
-        assert_eq!(remote_name(b"/a/b//"), Some(&b"b"[..]));
-        assert_eq!(
-            remote_name(b"mem:zero"),
-            (!cfg!(windows)).then_some(&b"mem:zero"[..])
-        );
-        for bad in [&b""[..], b"/", b"/..", b"/a/.", b"/a\0"] {
-            assert_eq!(remote_name(bad), None);
-        }
-        assert!(ends_with_separator(Path::new("a/")) && !ends_with_separator(Path::new("a")));
-        assert_eq!(local_name(b"x").unwrap(), PathBuf::from("x"));
     }
 }

@@ -3,11 +3,12 @@
 
 use std::ffi::OsStr;
 
+use xdfs::operations::path::file_name;
 use xdfs::{Answer, Call, Code, Fault, FileKind, Filter, RemotePlace};
 
 use crate::flags::CpFlags;
 use crate::paths::time::nanoseconds_of;
-use crate::place::{Place, remote_name};
+use crate::place::Place;
 use crate::session::Connector;
 
 /// Removes the sources that the filter leaves out. Directories stay: it chooses among their
@@ -61,7 +62,7 @@ fn is_left_out(connector: &Connector, filter: &Filter, word: &OsStr) -> Result<b
 
 /// A source on a server; `None` for a directory, and what isn't there.
 fn look(connector: &Connector, place: &RemotePlace) -> Result<Option<NamedSource>, Fault> {
-    let Some(name) = remote_name(&place.path) else {
+    let Some(name) = file_name(&place.path) else {
         return Ok(None);
     };
     let client = connector.connect(place)?;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
+use xdfs::operations::path::local_name;
 use xdfs::operations::{PairLine, read_pairs};
 use xdfs::{Code, Fault, TransferRoute};
 
@@ -18,7 +19,7 @@ use super::{chosen, copy_files, expand, retries_of, tree};
 use crate::context::Context;
 use crate::flags::{CpFlags, Places};
 use crate::interrupt::Interrupt;
-use crate::place::{local_name, shown};
+use crate::place::shown;
 use crate::report::{Label, Reporter};
 use crate::session::{Connector, check_stripes};
 
@@ -172,7 +173,7 @@ impl Run<'_> {
             }
         }
         let jobs = plan::plan(self.context.config()?, &flags, many, &origins)?;
-        if jobs.iter().any(PlannedCopy::is_stream) {
+        if jobs.iter().any(|job| job.is_stream()) {
             let cause = "a standard stream can't be in a list";
             return Err(Fault::new(Code::InvalidArgument, OPERATION, cause)
                 .hint("copy it by a command of its own"));

@@ -2,16 +2,17 @@
 //!
 //! It inspects local paths (directory or file, length), and never uses the network.
 
-use std::collections::HashSet;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
 
+use xdfs::operations::path::{ends_with_separator, file_name};
+use xdfs::operations::{DownloadTarget, FileCopy, check_names};
 use xdfs::settings::ClientConfig;
-use xdfs::{Code, Fault, LocalPlace, RemotePlace, ServerFile, TransferRoute};
+use xdfs::{Code, Fault, LocalPlace};
 
 use super::origins::{Origins, check_removal};
 use crate::flags::CpFlags;
-use crate::place::{self, Place, shown};
+use crate::place::{Place, shown};
 use crate::report::Label;
 use crate::session;
 
@@ -20,20 +21,40 @@ use crate::session;
 pub(crate) struct PlannedCopy {
     /// Its names in messages.
     pub(crate) label: Label,
-    /// The server.
-    pub(crate) server: RemotePlace,
-    /// Source and target.
-    pub(crate) route: TransferRoute,
-    /// Number of bytes, if the source is a local file.
-    pub(crate) bytes: Option<u64>,
-    /// The reason for which it can't be copied; the other files can.
-    pub(crate) refused: Option<Fault>,
+    /// Its server and route.
+    pub(crate) copy: FileCopy,
 }
 
 impl PlannedCopy {
-    /// Whether source or target is a stream, which can be read or written only once.
-    pub(crate) fn is_stream(&self) -> bool {
-        *self.route.local() == LocalPlace::Standard
+    /// A copy to the server of `target`, as the user names both.
+    fn to_server(copy: FileCopy, source: String, target: &str) -> Self {
+        let target = match &copy.name {
+            Some(name) => {
+                let name = String::from_utf8_lossy(name);
+                format!("{}/{name}", target.trim_end_matches('/'))
+            }
+            None => target.to_owned(),
+        };
+        let label = Label { source, target };
+        Self { label, copy }
+    }
+
+    /// A copy to this machine.
+    fn to_here(copy: FileCopy, source: String) -> Self {
+        let target = match copy.route.local() {
+            LocalPlace::Memory => "/dev/null".to_owned(),
+            local => session::local_text(local),
+        };
+        let label = Label { source, target };
+        Self { label, copy }
+    }
+}
+
+impl Deref for PlannedCopy {
+    type Target = FileCopy;
+
+    fn deref(&self) -> &FileCopy {
+        &self.copy
     }
 }
 
@@ -74,31 +95,38 @@ pub(super) fn plan(
     match target {
         Place::Remote(server) => {
             let target_text = shown(&flags.places.target);
-            let jobs = sources
-                .iter()
-                .zip(texts)
-                .map(|(source, text)| match source {
+            let jobs = sources.iter().zip(texts).map(|(source, text)| {
+                let copy = match source {
                     Place::Remote(place) => {
                         check_removal(flags.remove_source, [place, &server])?;
                         let login = flags.session.security.login();
                         login.check_one_password([place, &server])?;
-                        let file = origins.file(place);
-                        between(&file, text, &server, &target_text, many)
+                        let copy = FileCopy::between(&origins.file(place), &server, many);
+                        copy.map_err(|fault| fault.path(text.as_bytes()))?
                     }
-                    Place::Standard => upload_stream(&server, &target_text),
+                    Place::Standard => FileCopy::upload_stream(&server)?,
                     Place::Local(path) => {
-                        Ok(upload(path, text, &server, &target_text, many, flags))
+                        FileCopy::upload(path, &server, many, (flags.offset, flags.length))
                     }
-                });
+                };
+                Ok(PlannedCopy::to_server(copy, text, &target_text))
+            });
             jobs.collect()
         }
         local => {
-            let place = local_target(&local, many)?;
+            let target = match &local {
+                Place::Local(path) => DownloadTarget::of(path, many)?,
+                _ => DownloadTarget::Standard,
+            };
             let jobs = sources
                 .iter()
                 .zip(texts)
                 .map(|(source, text)| match source {
-                    Place::Remote(server) => download(server, text, &place),
+                    Place::Remote(server) => {
+                        let copy = FileCopy::download(server, &target);
+                        let copy = copy.map_err(|fault| fault.path(text.as_bytes()))?;
+                        Ok(PlannedCopy::to_here(copy, text))
+                    }
                     _ => {
                         let words = flags.places.sources.iter().chain([&flags.places.target]);
                         let words = words.map(OsString::as_os_str);
@@ -136,229 +164,21 @@ fn check_many(sources: &[Place], target: &Place) -> Result<(), Fault> {
         return Err(invalid("several files can't go to standard output")
             .hint("name a directory as the target"));
     }
-    let mut names = HashSet::new();
-    for source in sources {
-        let name = match source {
-            // The contents of a directory have names of their own.
-            Place::Local(path) if place::ends_with_separator(path) => None,
-            Place::Remote(server) if server.path.ends_with(b"/") => None,
-            Place::Local(path) => path.file_name().map(|name| name.as_encoded_bytes()),
-            Place::Remote(server) => place::remote_name(&server.path),
-            Place::Standard => None,
-        };
-        if let Some(name) = name
-            && !names.insert(name)
-        {
-            return Err(invalid(format!(
-                "two sources have the name '{}', and the target directory can hold only one",
-                name.escape_ascii()
-            ))
-            .hint("copy one of them by itself, under another name"));
-        }
-    }
-    Ok(())
-}
-
-/// The target's path on the server; with a trailing slash if it is meant as a directory.
-fn remote_target(server: &RemotePlace, many: bool) -> Vec<u8> {
-    let mut path = server.path.clone();
-    // A built-in store of the server, such as mem:null, is not a directory and takes any file.
-    if path.is_empty() || many && !path.starts_with(b"mem:") && !path.ends_with(b"/") {
-        path.push(b'/');
-    }
-    path
-}
-
-fn upload_stream(server: &RemotePlace, target: &str) -> Result<PlannedCopy, Fault> {
-    let to = remote_target(server, false);
-    if to.ends_with(b"/") {
-        return Err(invalid("standard input has no name in a directory")
-            .hint("name a file at the end of the URL"));
-    }
-    Ok(PlannedCopy {
-        label: Label {
-            source: "-".into(),
-            target: target.into(),
-        },
-        server: server.clone(),
-        route: TransferRoute::Upload {
-            from: LocalPlace::Standard,
-            to,
-        },
-        bytes: None,
-        refused: None,
-    })
-}
-
-fn upload(
-    path: &Path,
-    source: String,
-    server: &RemotePlace,
-    target: &str,
-    many: bool,
-    flags: &CpFlags,
-) -> PlannedCopy {
-    let to = remote_target(server, many);
-    let target = match path.file_name() {
-        Some(name) if to.ends_with(b"/") => {
-            format!(
-                "{}/{}",
-                target.trim_end_matches('/'),
-                name.to_string_lossy()
-            )
-        }
-        _ => target.to_owned(),
-    };
-    // The library reports other errors when it opens the source.
-    let (bytes, refused) = match std::fs::metadata(path) {
-        Ok(meta) if meta.is_dir() => (None, Some(tree_refusal(path))),
-        Ok(meta) if meta.is_file() => {
-            let rest = meta.len().saturating_sub(flags.offset);
-            (Some(rest.min(flags.length.unwrap_or(u64::MAX))), None)
-        }
-        _ => (None, None),
-    };
-    PlannedCopy {
-        label: Label { source, target },
-        server: server.clone(),
-        route: TransferRoute::Upload {
-            from: session::local_file(path),
-            to,
-        },
-        bytes,
-        refused,
-    }
-}
-
-/// The copy of a file of another server.
-fn between(
-    source: &ServerFile,
-    text: String,
-    server: &RemotePlace,
-    target: &str,
-    many: bool,
-) -> Result<PlannedCopy, Fault> {
-    let path = &source.place().path;
-    let bad = |cause: &str| invalid(cause).path(text.as_bytes());
-    if path.is_empty() || path == b"/" {
-        return Err(bad("the URL does not name a file").hint("use --recursive for directories"));
-    }
-    let to = remote_target(server, many);
-    let target = match to.ends_with(b"/") {
-        true => {
-            let name = place::remote_name(path);
-            let name = name.ok_or_else(|| bad("its last part is no name of a file"))?;
-            let name = String::from_utf8_lossy(name);
-            format!("{}/{name}", target.trim_end_matches('/'))
-        }
-        false => target.to_owned(),
-    };
-    Ok(PlannedCopy {
-        label: Label {
-            source: text,
-            target,
-        },
-        server: server.clone(),
-        route: TransferRoute::Upload {
-            from: LocalPlace::Server(source.clone()),
-            to,
-        },
-        bytes: None,
-        refused: None,
-    })
-}
-
-fn tree_refusal(path: &Path) -> Fault {
-    Fault::new(Code::IsDirectory, "open the source", "is a directory")
-        .path(path.as_os_str().as_encoded_bytes())
-        .hint("use --recursive to copy it with its contents")
-}
-
-/// The local target of downloads.
-enum LocalTarget {
-    Stream,
-    /// Nowhere: the bytes are verified and dropped.
-    Null,
-    File(PathBuf),
-    Directory(PathBuf),
-}
-
-/// Inspects the local target.
-///
-/// # Errors
-/// It must be a directory and is not.
-fn local_target(target: &Place, many: bool) -> Result<LocalTarget, Fault> {
-    let Place::Local(path) = target else {
-        return Ok(LocalTarget::Stream);
-    };
-    if cfg!(unix) && path == Path::new("/dev/null") {
-        return Ok(LocalTarget::Null);
-    }
-    if path.is_dir() {
-        return Ok(LocalTarget::Directory(path.clone()));
-    }
-    if !many && !place::ends_with_separator(path) {
-        return Ok(LocalTarget::File(path.clone()));
-    }
-    Err(no_directory(path.exists()).path(path.as_os_str().as_encoded_bytes()))
-}
-
-/// The fault of a target that has to be a directory and is none.
-pub(super) fn no_directory(exists: bool) -> Fault {
-    let operation = "open the target directory";
-    match exists {
-        true => Fault::new(Code::NotDirectory, operation, "a file has that name")
-            .hint("several sources need a directory as their target"),
-        false => Fault::new(Code::NotFound, operation, "no such directory")
-            .hint("create it first, with mkdir"),
-    }
-}
-
-fn download(
-    server: &RemotePlace,
-    source: String,
-    target: &LocalTarget,
-) -> Result<PlannedCopy, Fault> {
-    let bad = |cause: &str| invalid(cause).path(source.as_bytes());
-    if server.path.is_empty() || server.path == b"/" {
-        return Err(bad("the URL does not name a file").hint("write xdfs://HOST/PATH"));
-    }
-    let to = match target {
-        LocalTarget::Stream => LocalPlace::Standard,
-        LocalTarget::Null => LocalPlace::Memory,
-        LocalTarget::File(path) => session::local_file(path),
-        LocalTarget::Directory(dir) => {
-            let name = place::remote_name(&server.path).and_then(place::local_name);
-            let name = name.ok_or_else(|| {
-                bad("its last part is not a valid file name on this machine")
-                    .hint("name the target file")
-            })?;
-            session::local_file(dir.join(name))
-        }
-    };
-    Ok(PlannedCopy {
-        label: Label {
-            source,
-            target: match target {
-                LocalTarget::Null => "/dev/null".to_owned(),
-                _ => session::local_text(&to),
-            },
-        },
-        server: server.clone(),
-        route: TransferRoute::Download {
-            from: server.path.clone(),
-            to,
-        },
-        bytes: None,
-        refused: None,
-    })
+    check_names(sources.iter().map(|source| match source {
+        // The contents of a directory have names of their own.
+        Place::Local(path) if ends_with_separator(path) => None,
+        Place::Remote(server) if server.path.ends_with(b"/") => None,
+        Place::Local(path) => path.file_name().map(|name| name.as_encoded_bytes()),
+        Place::Remote(server) => file_name(&server.path),
+        Place::Standard => None,
+    }))
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
 
-    use xdfs::Way;
+    use xdfs::{TransferRoute, Way};
 
     use super::*;
     use crate::context::Context;

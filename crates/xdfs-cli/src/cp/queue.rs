@@ -178,7 +178,7 @@ pub(super) fn run(
         options: options_of(job),
     }));
     let mut transfers = (0..).zip(transfers);
-    let files = jobs.into_iter().filter_map(|job| match job.refused {
+    let files = jobs.into_iter().filter_map(|job| match job.copy.refused {
         Some(fault) => Some((job.label, Err(fault))),
         None => Some((job.label, Ok(transfers.next()?))),
     });

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use xdfs::operations::{ListedPaths, Removal};
+use xdfs::operations::{ListedPaths, Removal, no_directory};
 use xdfs::settings::SessionSettings;
 use xdfs::{
     Answer, Attributes, Call, Client, Code, Fault, FileKind, Filter, RemotePlace, ServerFile,
@@ -13,7 +13,6 @@ use xdfs::{
 
 use super::list;
 use super::origins::{Origins, check_removal};
-use super::plan::no_directory;
 use super::removal::{SourceRemoval, path_at, path_here};
 use crate::client::SharedClient;
 use crate::flags::CpFlags;

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use clap::parser::ValueSource;
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
+use xdfs::operations::path::local_name;
 use xdfs::operations::{Names, expand, listed_names};
 use xdfs::words::{self, Word};
 use xdfs::{Answer, Call, Code, Fault, FileKind, Quoting, RemotePlace};
@@ -31,7 +32,7 @@ use crate::interrupt::Interrupt;
 use crate::log::start_log;
 use crate::paths::check_name;
 use crate::paths::operand::Operand;
-use crate::place::{local_name, word_of};
+use crate::place::word_of;
 use crate::report::{print, unwritten};
 use crate::run_command;
 use complete::Completer;

@@ -1,5 +1,7 @@
 //! Paths as bytes, as calls take them: with slashes between their parts, on any system.
 
+use std::path::{Path, PathBuf};
+
 /// A path without trailing slashes; of several, of which it consists, one is left.
 #[must_use]
 pub fn trimmed(path: &[u8]) -> &[u8] {
@@ -37,6 +39,38 @@ pub fn parent(path: &[u8]) -> &[u8] {
     }
 }
 
+/// The last part of a path on a server, as the name of a file here; `None` if it can't be one.
+#[must_use]
+pub fn file_name(path: &[u8]) -> Option<&[u8]> {
+    let name = last_part(path);
+    // A separator of another kind or a drive would lead out of the directory on some systems.
+    let bad = |b: &u8| *b == 0 || (cfg!(windows) && matches!(b, b'\\' | b':'));
+    (!matches!(name, b"" | b"." | b"..") && !name.iter().any(bad)).then_some(name)
+}
+
+/// The bytes of a name from a server as a local name; `None` if the system can't hold them.
+#[must_use]
+pub fn local_name(name: &[u8]) -> Option<PathBuf> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::ffi::OsStrExt as _;
+        Some(PathBuf::from(std::ffi::OsStr::from_bytes(name)))
+    }
+    #[cfg(not(unix))]
+    {
+        std::str::from_utf8(name).ok().map(PathBuf::from)
+    }
+}
+
+/// Whether a local path ends in a separator, which marks it as a directory.
+#[must_use]
+pub fn ends_with_separator(path: &Path) -> bool {
+    path.as_os_str()
+        .as_encoded_bytes()
+        .last()
+        .is_some_and(|&b| std::path::is_separator(char::from(b)))
+}
+
 /// Whether an absolute path is the root, in any spelling.
 #[must_use]
 pub fn is_root(path: &[u8]) -> bool {
@@ -72,6 +106,21 @@ mod tests {
         assert_eq!(last_part(b"/"), b"");
         assert_eq!(parent(b"/a/b/"), b"/a");
         assert_eq!((parent(b"/a"), parent(b"/")), (&b"/"[..], &b"/"[..]));
+    }
+
+    #[test]
+    fn names_of_files() {
+        assert_eq!(file_name(b"/a/b"), Some(&b"b"[..]));
+        assert_eq!(file_name(b"/a/b//"), Some(&b"b"[..]));
+        assert_eq!(
+            file_name(b"mem:zero"),
+            (!cfg!(windows)).then_some(&b"mem:zero"[..])
+        );
+        for bad in [&b""[..], b"/", b"/..", b"/a/.", b"/a\0"] {
+            assert_eq!(file_name(bad), None);
+        }
+        assert!(ends_with_separator(Path::new("a/")) && !ends_with_separator(Path::new("a")));
+        assert_eq!(local_name(b"x").unwrap(), PathBuf::from("x"));
     }
 
     #[test]
