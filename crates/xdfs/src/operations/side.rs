@@ -8,7 +8,8 @@ use super::calls::{SideCall, unexpected_answer};
 use super::path::{join, last_part, trimmed};
 use super::walk::{List, Walk, WalkEntry, WalkOptions};
 use crate::client::Client;
-use crate::paths::{Answer, Attributes, Call, Entry, Listing, call_local};
+use crate::paths::{Answer, Attributes, Call, Entry, FileKind, Listing, call_local};
+use crate::tree::Filter;
 
 /// The side of a path. Cheap to clone; a session lasts at least as long as the last clone.
 #[derive(Clone, Debug)]
@@ -131,6 +132,21 @@ impl SidePath {
         self.side
             .start_stat(&self.path, follow)
             .attributes(&self.path)
+    }
+
+    /// Whether a filter leaves out this path, if it is no directory, as if it were an entry `name`
+    /// of a directory that is copied. What isn't there, or can't be looked up, isn't left out.
+    #[must_use]
+    pub fn is_left_out(&self, filter: &Filter, name: &[u8]) -> bool {
+        let Ok(found) = self.stat(true) else {
+            return false;
+        };
+        let is_beyond = || filter.leaves_out_file(found.size, found.mtime_ns);
+        match found.kind {
+            FileKind::Directory => false,
+            FileKind::File => filter.leaves_out(name, false) || is_beyond(),
+            _ => filter.leaves_out(name, false),
+        }
     }
 
     /// A walk of the tree, whose root has these attributes.
