@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use xdfs::{
     Answer, Call, Client, Code, DigestValue, Fault, FileKind, LimitedBy, OpenOptions, Progress,
-    StandardOutput, TimeShares, TransferResult, stream_fault,
+    StandardInput, StandardOutput, TimeShares, TransferResult, stream_fault,
 };
 
 use crate::interrupt::Interrupt;
@@ -283,7 +283,7 @@ fn pour(client: &Client, path: &[u8], mut pace: Pace, shared: &Shared) -> Result
             opened => break opened?,
         }
     };
-    let mut input = io::stdin().lock();
+    let mut input = StandardInput;
     let mut piece = vec![0; pace.piece_bytes()];
     loop {
         let read = match input.read(&mut piece) {

@@ -12,6 +12,7 @@ use xdfs_gridftp::client::FtpStore;
 use xdfs_proto::frame::Resume;
 use xdfs_proto::{Code, DigestKind, Fault, FileId, Machine};
 use xdfs_store::{LocalStore, Source, Store, StreamSource};
+use xdfs_sys::standard::Input as StandardInput;
 use xdfs_xio::PathSample;
 
 use crate::between::Origin;
@@ -115,10 +116,7 @@ impl Client {
                 file_name(path),
             ),
             LocalPlace::Standard => (
-                Box::new(StreamSource::new(
-                    Box::new(std::io::stdin()),
-                    "standard input",
-                )),
+                Box::new(StreamSource::new(Box::new(StandardInput), "standard input")),
                 b"-".to_vec(),
                 Vec::new(),
             ),

@@ -89,6 +89,25 @@ fn no_file_takes_the_place_of_a_closed_stream() {
     assert_content(&source, &bytes);
 }
 
+/// What can't be read isn't an empty file.
+#[test]
+fn input_that_was_never_there_is_an_error() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    fs::write(place.remote("there"), b"content").unwrap();
+    for (name, flag) in [("/new", "-q"), ("/there", "--force")] {
+        for closed in ["<&-", "<&- >&- 2>&-"] {
+            let run = run(closed, false, &["cp", flag, "-", &server.url(name)]);
+            assert_eq!(run.code, Some(15), "{closed} {}", run.stderr);
+        }
+    }
+    run("<&-", false, &["cp", "-", &server.url("/new")]).fails(15, &["standard input", "closed"]);
+    assert!(!place.remote("new").exists());
+    assert_eq!(fs::read(place.remote("there")).unwrap(), b"content");
+    run("< /dev/null", false, &["cp", "-", &server.url("/new")]).ok();
+    assert_eq!(fs::read(place.remote("new")).unwrap(), b"");
+}
+
 /// What can't be printed is an error, since it would be lost.
 #[test]
 fn output_that_would_be_lost_is_an_error() {
