@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use xdfs::{
-    Answer, Call, Client, ClientOptions, Fault, Job, LocalPlace, Queue, QueueOptions, RemotePlace,
-    Silent, TransferOptions, TransferRoute,
+    Answer, Call, Client, ClientOptions, Fault, FileCopy, LocalPlace, Queue, QueueOptions,
+    RemotePlace, Silent, TransferOptions, TransferRoute,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -36,7 +36,7 @@ pub(crate) async fn upload_all(server: &RemotePlace, files: &[&Path]) -> Result<
         move |_: &RemotePlace| Ok(Arc::clone(&shared)),
         Silent,
     )?;
-    let transfers = queue.add(files.iter().map(|file| Job {
+    let transfers = queue.add(files.iter().map(|file| FileCopy {
         server: server.clone(),
         route: TransferRoute::Upload {
             from: LocalPlace::Path(file.to_path_buf()),

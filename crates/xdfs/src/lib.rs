@@ -1,7 +1,8 @@
 //! xdfs: move files between machines over n parallel channels, resumable and verified.
 //!
 //! ```text
-//!   Queue          jobs for any servers: sessions, limits, retries
+//!   Job            a file, tree, synchronisation or removal as a value, with a text form
+//!   Queue          files of any servers: sessions, limits, retries
 //!     |  starts
 //!   Client         one session with a server; everything below happens in it, at the same time
 //!     |-- Transfer       one file                 upload, download, upload_from, download_to
@@ -20,6 +21,7 @@
 //!   published when they are complete, verified and durable; interrupted transfers resume.
 //! - A [`Queue`] copies several files, or one with retries: it keeps sessions, limits concurrent
 //!   transfers, and retries transient failures.
+//! - A [`Job`] is a value that can be written as JSON and read again.
 //! - Trees ([`Client::upload_tree`], [`Client::sync_to`], ...) move many files in one call, small
 //!   ones in packs. Copies keep a journal if they are given a folder for it.
 //! - [`Client::call`] and [`Client::list`] inspect and change paths on the server, [`call_local`]
@@ -88,6 +90,7 @@ mod ftp;
 mod gridftp;
 #[cfg(feature = "gsi")]
 pub mod gsi;
+mod job;
 mod local_path;
 mod mtime;
 pub mod operations;
@@ -111,6 +114,7 @@ mod ssh_session;
 mod stack;
 mod stack_perf;
 pub mod store;
+mod text;
 mod transfer;
 mod tree;
 mod tune;
@@ -128,12 +132,13 @@ pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
 #[cfg(unix)]
 pub use gridftp::GridftpOverSsh;
 pub use gridftp::{GRIDFTP_PORT, GridftpAddress, GridftpNode, GridftpSettings};
+pub use job::{FileJob, Job, JobPlace, RemoveJob, SyncJob, TreeJob};
 pub use mtime::time_warning;
 pub use paths::{
     Account, AccountNames, Answer, Attributes, Call, Entry, FileKind, Listing, OwnerNames,
     PartialFile, PendingAccountNames, PendingCall, call_local, known_time,
 };
-pub use queue::{Job, Queue, QueueOptions};
+pub use queue::{FileCopy, Queue, QueueOptions};
 pub use remote::{Address, DEFAULT_PORT, FtpProtection, Invitation, Listen, RemotePlace};
 pub use retry::{ReconnectEvent, ReconnectObserver, RetryPolicy};
 pub use server::{Reloaded, Server, ServerBuilder, ServerHandle};

@@ -16,7 +16,7 @@ use xdfs_engine::mailbox::{Sender, mailbox};
 use xdfs_proto::Fault;
 
 use self::schedule::{Connect, QueueCommand, QueuedJob, RunningTransfer, Schedule, Session, Turn};
-pub use self::schedule::{Job, QueueOptions};
+pub use self::schedule::{FileCopy, QueueOptions};
 use crate::client::Client;
 use crate::events::Observer;
 use crate::remote::RemotePlace;
@@ -37,7 +37,7 @@ use crate::transfer::{Transfer, TransferOptions, TransferRoute};
 ///
 /// ```no_run
 /// use std::sync::Arc;
-/// use xdfs::{Client, ClientOptions, Job, LocalPlace, Queue, QueueOptions, Silent};
+/// use xdfs::{Client, ClientOptions, FileCopy, LocalPlace, Queue, QueueOptions, Silent};
 /// use xdfs::{RemotePlace, TransferOptions, TransferRoute};
 ///
 /// # fn main() -> Result<(), xdfs::Fault> {
@@ -46,7 +46,7 @@ use crate::transfer::{Transfer, TransferOptions, TransferRoute};
 /// };
 /// let queue = Queue::new(QueueOptions::default(), connect, Silent)?;
 /// let server: RemotePlace = "xdfs://localhost".parse()?;
-/// let jobs = ["a", "b", "c"].map(|name| Job {
+/// let jobs = ["a", "b", "c"].map(|name| FileCopy {
 ///     server: server.clone(),
 ///     route: TransferRoute::Download {
 ///         from: format!("/data/{name}").into_bytes(),
@@ -102,8 +102,8 @@ impl Queue {
     /// Adds jobs and returns a transfer for each, in the same order. [`Transfer::cancel`] ends the
     /// job in any state; dropping the transfer leaves it in the queue. The observer sees the jobs
     /// numbered from 0 in the order in which they were added.
-    pub fn add(&self, jobs: impl IntoIterator<Item = Job>) -> Vec<Transfer> {
-        let jobs: Vec<Job> = jobs.into_iter().collect();
+    pub fn add(&self, jobs: impl IntoIterator<Item = FileCopy>) -> Vec<Transfer> {
+        let jobs: Vec<FileCopy> = jobs.into_iter().collect();
         let first = self.count.fetch_add(jobs.len() as u64, Ordering::Relaxed);
         let added = (first..).zip(jobs).map(|(number, job)| {
             let (sender, events) = mailbox();

@@ -381,7 +381,8 @@ fn usual_port(protection: &FtpProtection) -> u16 {
     }
 }
 
-fn percent_decode(text: &str) -> Option<Vec<u8>> {
+/// The bytes of a percent-encoded text; `None` if a percent sign is misused.
+pub(crate) fn percent_decode(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(b) = bytes.next() {

@@ -4,21 +4,26 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use xdfs_proto::{Code, Fault, Retry};
 
 /// Retries after transient failures: how many, and the pauses before them.
 ///
 /// A retry that brings progress resets the count. The default is patient: 30 retries, which take
 /// about four minutes while a server can't be reached.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct RetryPolicy {
     /// Largest number of retries in a row without progress; 0 for none.
     pub retries_max: u32,
     /// The pause before the first retry; each further one is twice as long.
+    #[serde(with = "crate::text")]
     pub pause_first: Duration,
     /// The longest pause, unless the server asks for a longer one.
+    #[serde(with = "crate::text")]
     pub pause_max: Duration,
     /// The longest pause that a server can ask for.
+    #[serde(with = "crate::text")]
     pub pause_asked_max: Duration,
 }
 

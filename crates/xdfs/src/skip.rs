@@ -1,7 +1,10 @@
 //! The choice of files that are skipped.
 
+use serde::{Deserialize, Serialize};
+
 /// Which files are skipped because they exist at the target.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Skip {
     /// None.

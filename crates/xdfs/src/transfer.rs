@@ -8,6 +8,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use xdfs_engine::mailbox::{Mailbox, Sender, mailbox};
 use xdfs_engine::{Outcome, Progress, TimeShares, TransferEvent, TransferParameters};
 use xdfs_proto::pack::Failures;
@@ -64,16 +65,19 @@ impl TransferRoute {
 }
 
 /// Options of a transfer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct TransferOptions {
     /// How it is moved. The default digest is
     /// [`Client::default_digest`](crate::Client::default_digest).
+    #[serde(with = "crate::text")]
     pub parameters: TransferParameters,
     /// First byte of the source to send.
     pub offset: u64,
     /// Number of bytes; `None` for all up to the end.
     pub length: Option<u64>,
     /// Ends the transfer after this time as if the source had ended (memory to memory only).
+    #[serde(with = "crate::text")]
     pub duration: Option<Duration>,
     /// Existing targets that are skipped instead, which is a success.
     pub skip: Skip,

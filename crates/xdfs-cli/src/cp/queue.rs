@@ -172,7 +172,7 @@ pub(super) fn run(
         .filter(|job| job.refused.is_none())
         .cloned()
         .collect();
-    let transfers = queue.add(queued.iter().map(|job| xdfs::Job {
+    let transfers = queue.add(queued.iter().map(|job| xdfs::FileCopy {
         server: job.server.clone(),
         route: job.route.clone(),
         options: options_of(job),

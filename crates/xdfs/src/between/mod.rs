@@ -11,6 +11,7 @@ mod transfer;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use xdfs_proto::Fault;
 #[cfg(doc)]
 use xdfs_store::Store;
@@ -21,7 +22,8 @@ use crate::remote::RemotePlace;
 pub(crate) use self::origin::Origin;
 
 /// How a file gets from one server to another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Way {
     /// Within one server, or straight between two FTP servers, where that is possible; otherwise

@@ -29,9 +29,9 @@ use crate::transfer::{LocalPlace, TransferOptions, TransferRoute};
 /// seconds.
 const FIRST_RETRIES_MAX: u32 = 5;
 
-/// A file to copy, for a [`Queue`](crate::Queue).
+/// A file to copy, as a job of a [`Queue`](crate::Queue).
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct FileCopy {
     /// The server; its path is not used. Jobs with the same address, user and profile share a
     /// session.
     pub server: RemotePlace,
@@ -106,7 +106,7 @@ pub(super) enum QueueCommand {
 /// A job with its state.
 pub(super) struct QueuedJob {
     number: u64,
-    job: Job,
+    job: FileCopy,
     /// Receives its progress and its end.
     events: Sender<TransferEvent>,
     /// Retries since the last attempt that transferred bytes.
@@ -125,7 +125,7 @@ pub(super) struct QueuedJob {
 }
 
 impl QueuedJob {
-    pub(super) fn new(number: u64, job: Job, events: Sender<TransferEvent>) -> Self {
+    pub(super) fn new(number: u64, job: FileCopy, events: Sender<TransferEvent>) -> Self {
         Self {
             number,
             job,

@@ -177,13 +177,13 @@ fn outcome(bytes: u64) -> Outcome {
     }
 }
 
-fn job(name: &str, url: &str) -> Job {
+fn job(name: &str, url: &str) -> FileCopy {
     let server: RemotePlace = url.parse().unwrap();
     let from = match name {
         "-" => LocalPlace::Standard,
         _ => LocalPlace::Path(name.into()),
     };
-    Job {
+    FileCopy {
         route: TransferRoute::Upload {
             from,
             to: server.path.clone(),
@@ -193,7 +193,7 @@ fn job(name: &str, url: &str) -> Job {
     }
 }
 
-fn jobs(names: &[&str]) -> Vec<Job> {
+fn jobs(names: &[&str]) -> Vec<FileCopy> {
     names.iter().map(|name| job(name, "xdfs://h/d/")).collect()
 }
 
@@ -273,7 +273,7 @@ impl Scene {
         assert!(self.commands.send(command).is_ok());
     }
 
-    fn add(&mut self, jobs: Vec<Job>) {
+    fn add(&mut self, jobs: Vec<FileCopy>) {
         let mut tasks = Vec::new();
         for job in jobs {
             let (sender, events) = mailbox();
@@ -335,7 +335,7 @@ impl Scene {
     }
 }
 
-fn run(world: World, jobs: Vec<Job>) -> Scene {
+fn run(world: World, jobs: Vec<FileCopy>) -> Scene {
     let mut scene = Scene::new(world);
     scene.add(jobs);
     scene.run();

@@ -1,12 +1,15 @@
 //! Filters of tree entries: rules with the syntax and semantics of gitignore files, a list of
 //! paths, and limits on files.
 
+mod text;
+
 use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde::{Deserialize, Serialize};
 use xdfs_proto::{Code, Fault};
 use xdfs_store::PathPattern;
 
@@ -16,7 +19,8 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// A rule, or a file of rules. A pattern is a line of a gitignore file: `*.o` anywhere, `/a/b` from
 /// the root of the tree, `d/` directories only, `**` any number of directories.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum FilterRule {
     /// Leaves out entries that match the pattern; with a leading `!`, includes them again.
@@ -24,19 +28,25 @@ pub enum FilterRule {
     /// Includes entries that match the pattern and that an earlier rule leaves out.
     Include(String),
     /// The rules in a file, one per line; blank lines and lines that start with `#` are ignored.
+    #[serde(skip)]
     File(PathBuf),
+    /// The rules in a text, as in such a file.
+    Lines(#[serde(with = "crate::text")] Vec<u8>),
 }
 
 /// Limits on regular files, beyond which they are left out; entries of other kinds have none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct FileLimits {
     /// Smallest size in bytes.
     pub size_min: Option<u64>,
     /// Largest size in bytes.
     pub size_max: Option<u64>,
     /// Shortest time since the last modification.
+    #[serde(with = "crate::text")]
     pub age_min: Option<Duration>,
     /// Longest time since the last modification.
+    #[serde(with = "crate::text")]
     pub age_max: Option<Duration>,
 }
 
@@ -54,6 +64,8 @@ impl FileLimits {
 struct ListedPaths {
     paths: HashSet<Vec<u8>>,
     above: HashSet<Vec<u8>>,
+    /// A digest of the paths, independent of their order.
+    digest: [u8; 32],
 }
 
 impl ListedPaths {
@@ -73,9 +85,16 @@ pub(super) fn upwards(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Selects the entries of a tree to leave out. The last matching rule decides. A directory that is
 /// left out isn't listed, so nothing beneath it can be included again.
+///
+/// Its text form has the rules of files themselves, so that it doesn't change with the files. Its
+/// ages count from the time at which the text is read.
 #[derive(Clone, Default)]
 pub struct Filter {
     rules: Option<Arc<[Rule]>>,
+    /// The rules as they were written, those of files as [`FilterRule::Lines`].
+    written: Arc<[FilterRule]>,
+    /// A digest of the rules.
+    rules_digest: Option<[u8; 32]>,
     only: Option<Arc<ListedPaths>>,
     limits: FileLimits,
     /// The time that ages count from, in nanoseconds since 1970.
@@ -91,23 +110,32 @@ impl Filter {
     /// A pattern of its own can match nothing, or a file can't be read.
     pub fn new(rules: &[FilterRule]) -> Result<Self, Fault> {
         let mut parsed = Vec::new();
-        let mut identity = blake3::Hasher::new();
+        let mut written = Vec::new();
+        let mut digest = blake3::Hasher::new();
         for rule in rules {
-            let line = match rule {
-                FilterRule::Exclude(pattern) => add(&mut parsed, "", pattern)?,
-                FilterRule::Include(pattern) => add(&mut parsed, "!", pattern)?,
-                FilterRule::File(path) => add_file(&mut parsed, path)?,
+            let rule = match rule {
+                FilterRule::File(path) => FilterRule::Lines(read_file(path)?),
+                rule => rule.clone(),
             };
-            identity.update(&line);
+            match &rule {
+                FilterRule::Exclude(pattern) => digest.update(&add(&mut parsed, "", pattern)?),
+                FilterRule::Include(pattern) => digest.update(&add(&mut parsed, "!", pattern)?),
+                FilterRule::Lines(text) => digest.update(add_lines(&mut parsed, text)),
+                // It was read.
+                FilterRule::File(_) => &mut digest,
+            };
             // No pattern contains a line break.
-            identity.update(b"\n");
+            digest.update(b"\n");
+            written.push(rule);
         }
         let rules = (!parsed.is_empty()).then(|| Arc::from(parsed));
-        Ok(Self {
-            identity: rules.as_ref().map(|_| identity.finalize().into()),
+        let filter = Self {
+            rules_digest: rules.as_ref().map(|_| digest.finalize().into()),
             rules,
+            written: written.into(),
             ..Self::default()
-        })
+        };
+        Ok(filter.identified())
     }
 
     /// The filter that also leaves out everything but these entries, relative to the root of the
@@ -117,40 +145,53 @@ impl Filter {
         let paths: HashSet<Vec<u8>> = paths.into_iter().collect();
         let above = paths.iter().flat_map(|path| upwards(path).skip(1));
         let above = above.map(<[u8]>::to_vec).collect();
-        // Independent of the order: a sum of the digests.
-        let mut sum = [0_u8; 32];
+        // A sum, since their order doesn't matter.
+        let mut digest = [0_u8; 32];
         for path in &paths {
-            let digest: [u8; 32] = blake3::hash(path).into();
-            for (sum, byte) in sum.iter_mut().zip(digest) {
+            let one: [u8; 32] = blake3::hash(path).into();
+            for (sum, byte) in digest.iter_mut().zip(one) {
                 *sum = sum.wrapping_add(byte);
             }
         }
-        self.identify(b"only", &sum);
-        self.only = Some(Arc::new(ListedPaths { paths, above }));
-        self
+        self.only = Some(Arc::new(ListedPaths {
+            paths,
+            above,
+            digest,
+        }));
+        self.identified()
     }
 
     /// The filter that also leaves out files beyond these limits. Ages count from now.
     #[must_use]
     pub fn with_limits(mut self, limits: FileLimits) -> Self {
-        if limits != FileLimits::default() {
-            self.identify(b"limits", limits.identity().as_bytes());
-        }
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         self.now_ns = now.map_or(0, |now| i128::try_from(now.as_nanos()).unwrap_or(i128::MAX));
         self.limits = limits;
+        self.identified()
+    }
+
+    /// The filter with the identity that follows from its parts, in whichever order it got them.
+    fn identified(mut self) -> Self {
+        let limits = self.limits.identity();
+        let parts: [(&[u8], Option<&[u8]>); 2] = [
+            (b"limits", self.has_limits().then_some(limits.as_bytes())),
+            (b"only", self.only.as_ref().map(|only| &only.digest[..])),
+        ];
+        let mut identity = self.rules_digest;
+        for (what, digest) in parts {
+            if let Some(digest) = digest {
+                let mut hasher = blake3::Hasher::new();
+                hasher.update(&identity.unwrap_or_default());
+                hasher.update(what).update(digest);
+                identity = Some(hasher.finalize().into());
+            }
+        }
+        self.identity = identity;
         self
     }
 
-    fn identify(&mut self, what: &[u8], digest: &[u8]) {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&self.identity.unwrap_or_default());
-        hasher.update(what).update(digest);
-        self.identity = Some(hasher.finalize().into());
-    }
-
     /// A digest of the filter; empty if it leaves out nothing.
-    pub(super) fn identity(&self) -> &[u8] {
+    pub(crate) fn identity(&self) -> &[u8] {
         self.identity.as_ref().map_or(&[], |identity| identity)
     }
 
@@ -233,20 +274,24 @@ fn add(rules: &mut Vec<Rule>, sign: &str, pattern: &str) -> Result<Vec<u8>, Faul
     Ok(line.into_bytes())
 }
 
-/// Adds the rules of a file, and returns its bytes.
-fn add_file(rules: &mut Vec<Rule>, path: &Path) -> Result<Vec<u8>, Fault> {
+/// Reads a file of rules.
+fn read_file(path: &Path) -> Result<Vec<u8>, Fault> {
     let name = path.as_os_str().as_encoded_bytes();
     let io = |error: &std::io::Error| Fault::from_io(OPERATION, name, error);
     let length = std::fs::metadata(path).map_err(|error| io(&error))?.len();
     if length > FILE_BYTES_MAX {
         return Err(bad(&format!("it is longer than {FILE_BYTES_MAX} bytes")).path(name));
     }
-    let bytes = std::fs::read(path).map_err(|error| io(&error))?;
-    let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
-    for line in text.split(|b| *b == b'\n') {
+    std::fs::read(path).map_err(|error| io(&error))
+}
+
+/// Adds the rules of a text, and returns it.
+fn add_lines<'t>(rules: &mut Vec<Rule>, text: &'t [u8]) -> &'t [u8] {
+    let lines = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
+    for line in lines.split(|b| *b == b'\n') {
         rules.extend(Rule::parse(line.strip_suffix(b"\r").unwrap_or(line)));
     }
-    Ok(bytes)
+    text
 }
 
 /// A line of a gitignore file.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use xdfs_engine::TransferParameters;
 #[cfg(doc)]
 use xdfs_proto::frame::Resume;
@@ -47,12 +48,14 @@ pub(super) const COMPLETED_WAITING: usize = 512;
 pub(super) const LONG_PATH: Duration = Duration::from_millis(2);
 
 /// Options of a tree copy.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct TreeOptions {
     /// How its files are moved. Existing files that are neither replaced nor skipped are failures.
     /// The digest is that of large files, by default [`Client::default_digest`]; packs are checked
     /// block by block. [`Resume::Never`] discards the journal, and partially transferred large
     /// files. Synchronisations imply `overwrite`.
+    #[serde(with = "crate::text")]
     pub parameters: TransferParameters,
     /// Existing files that are skipped, and counted as [`TreeResult::resumed`]. Symbolic links and
     /// named pipes are compared by their time. Names of one file that are to stay hard links are
@@ -87,6 +90,7 @@ pub struct TreeOptions {
     pub durability: Durability,
     /// Digest of small files in [`TreeEvent::File`](crate::TreeEvent::File), which costs one more
     /// pass over their content in memory; `None` for none.
+    #[serde(with = "crate::text")]
     pub file_digests: Option<DigestKind>,
     /// Directory for the journals of trees, created if missing; `None` for no journal. While a tree
     /// is copied it has a journal there, with which the same call resumes after any interruption:
@@ -100,6 +104,7 @@ pub struct TreeOptions {
     /// call fails with the reason, since only that journal says where the tree goes. If a new
     /// journal can't be created, that is a warning. Ignored by synchronisations, which compare both
     /// trees instead.
+    #[serde(with = "crate::text")]
     pub journal: Option<PathBuf>,
     /// Count the source beside the copy, so that progress events have totals. A local source is
     /// walked once more for that. Ignored by synchronisations.
@@ -107,12 +112,14 @@ pub struct TreeOptions {
     /// Other sessions when this one breaks: nothing that was listed or moved is listed or moved
     /// again.
     pub retry: RetryPolicy,
-    /// Hears when that happens.
+    /// Hears when that happens. Not a part of the text of a [`Job`](crate::Job).
+    #[serde(skip)]
     pub reconnect_observer: ReconnectObserver,
 }
 
 /// When the copied entries of a tree become durable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Durability {
     /// A file's content before its name, in groups; names before the call returns, and before a

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Instant;
 
 use xdfs::{
-    Answer, Call, Client, Code, Job, LocalPlace, Queue, QueueOptions, RemotePlace, Resume, Silent,
-    Transfer, TransferOptions, TransferParameters, TransferRoute,
+    Answer, Call, Client, Code, FileCopy, LocalPlace, Queue, QueueOptions, RemotePlace, Resume,
+    Silent, Transfer, TransferOptions, TransferParameters, TransferRoute,
 };
 use xdfs_testkit::wait;
 
@@ -98,7 +98,7 @@ fn many_transfers_are_awaited_in_one_thread() {
     let place: RemotePlace = format!("xdfs://{}", server.addr).parse().unwrap();
     let transfers = queue.add((0..200_u64).map(|number| {
         let name = number.to_string();
-        Job {
+        FileCopy {
             server: place.clone(),
             route: TransferRoute::Upload {
                 from: LocalPlace::Path(folders.make_here(&name, number * 100)),

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use xdfs::{
-    Client, ClientOptions, Code, Fault, Job, LocalPlace, Observer, Queue, QueueEvent, QueueOptions,
-    RemotePlace, RetryPolicy, ServerFile, Silent, TransferOptions, TransferRoute,
+    Client, ClientOptions, Code, Fault, FileCopy, LocalPlace, Observer, Queue, QueueEvent,
+    QueueOptions, RemotePlace, RetryPolicy, ServerFile, Silent, TransferOptions, TransferRoute,
 };
 use xdfs_testkit::proxy::FaultProxy;
 use xdfs_testkit::wait;
@@ -25,8 +25,8 @@ fn connect(server: &RemotePlace) -> Result<Arc<Client>, Fault> {
     Client::connect(server, options).map(Arc::new)
 }
 
-fn upload(folders: &Folders, at: SocketAddr, name: &str) -> Job {
-    Job {
+fn upload(folders: &Folders, at: SocketAddr, name: &str) -> FileCopy {
+    FileCopy {
         server: format!("xdfs://{at}").parse().unwrap(),
         route: TransferRoute::Upload {
             from: LocalPlace::Path(folders.here(name)),
@@ -164,7 +164,7 @@ fn closing_waits_and_stopping_cancels() {
             job.options.parameters.rate_bytes_per_s_max = Some(rate);
             job
         });
-        jobs.collect::<Vec<Job>>()
+        jobs.collect::<Vec<FileCopy>>()
     };
     let queue = Queue::new(QueueOptions::default(), connect, Silent).unwrap();
     // Nobody waits for them by itself.
@@ -236,7 +236,7 @@ fn a_copy_within_a_server_waits_for_one_that_restarts() {
     let server = Serving::start(&folders.root(), |_| {});
     let place = |name: &str| format!("xdfs://{}/{name}", server.addr).parse::<RemotePlace>();
     let huge = folders.make_there("huge", 64 << 20);
-    let job = Job {
+    let job = FileCopy {
         server: place("huge").unwrap(),
         route: TransferRoute::Upload {
             from: LocalPlace::Server(ServerFile::new(place("huge").unwrap(), connect)),

@@ -19,6 +19,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use xdfs_engine::TransferParameters;
 use xdfs_proto::{Code, DigestKind, Fault};
 
@@ -48,7 +49,8 @@ const OPERATION: &str = "synchronise";
 const EXAMPLES: usize = 5;
 
 /// How files that exist on both sides are compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Compare {
     /// Sizes, then modification times, in the resolution of the target.
@@ -60,7 +62,8 @@ pub enum Compare {
 }
 
 /// Options of a synchronisation.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct SyncOptions {
     /// How entries are moved, and which metadata is preserved.
     pub tree: TreeOptions,
@@ -76,7 +79,9 @@ pub struct SyncOptions {
     /// isn't exceeded is consent to the removal. Without one, some removals need `consent`.
     pub delete_max: Option<u64>,
     /// Decides about removals that might be a surprise, each a [`DeletionRisk`]. Not asked with
-    /// `force`, with a `delete_max`, and in a dry run.
+    /// `force`, with a `delete_max`, and in a dry run. Not a part of the text of a
+    /// [`Job`](crate::Job).
+    #[serde(skip)]
     pub consent: DeletionConsent,
     /// Remove entries even if the source is empty, and without asking for `consent`.
     pub force: bool,
@@ -87,6 +92,7 @@ pub struct SyncOptions {
     /// target takes no part in the comparison, and later runs without it don't delete it. Removed
     /// directories aren't kept, only their contents. If replacing an entry fails, it is in both
     /// places.
+    #[serde(with = "crate::text")]
     pub backup: Option<Vec<u8>>,
     /// Send only the changed parts of files of 1 MiB or more that exist on both sides, if at least
     /// a quarter of the new version occurs in the old one, at any offset. Both sides read their
