@@ -21,7 +21,8 @@
 //!   published when they are complete, verified and durable; interrupted transfers resume.
 //! - A [`Queue`] copies several files, or one with retries: it keeps sessions, limits concurrent
 //!   transfers, and retries transient failures.
-//! - A [`Job`] is a value that can be written as JSON and read again.
+//! - A [`Job`] is a value that can be written as JSON and read again. [`Job::start`] runs it in a
+//!   thread; a [`RunningJob`] is waited for, polled, cancelled or awaited like a transfer.
 //! - Trees ([`Client::upload_tree`], [`Client::sync_to`], ...) move many files in one call, small
 //!   ones in packs. Copies keep a journal if they are given a folder for it.
 //! - [`Client::call`] and [`Client::list`] inspect and change paths on the server, [`call_local`]
@@ -132,7 +133,9 @@ pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
 #[cfg(unix)]
 pub use gridftp::GridftpOverSsh;
 pub use gridftp::{GRIDFTP_PORT, GridftpAddress, GridftpNode, GridftpSettings};
-pub use job::{FileJob, Job, JobPlace, RemoveJob, SyncJob, TreeJob};
+pub use job::{
+    FileJob, Job, JobEvent, JobPlace, JobResult, RemoveJob, RunningJob, SyncJob, TreeJob,
+};
 pub use mtime::time_warning;
 pub use paths::{
     Account, AccountNames, Answer, Attributes, Call, Entry, FileKind, Listing, OwnerNames,

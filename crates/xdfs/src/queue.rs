@@ -20,6 +20,7 @@ pub use self::schedule::{FileCopy, QueueOptions};
 use crate::client::Client;
 use crate::events::Observer;
 use crate::remote::RemotePlace;
+use crate::retry::RetryPolicy;
 use crate::session_end::SessionEnd;
 use crate::transfer::{Transfer, TransferOptions, TransferRoute};
 
@@ -156,6 +157,34 @@ impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
+}
+
+/// A queue with a single job, which runs in the thread of the caller. Returns how to cancel it, and
+/// how to run it; `observer` sees the job with number 0, and its end.
+pub(crate) fn run_alone(
+    copy: FileCopy,
+    retry: RetryPolicy,
+    connect: impl FnMut(&RemotePlace) -> Result<Arc<Client>, Fault>,
+    observer: impl Observer + Send + 'static,
+) -> (impl Fn() + Send + 'static, impl FnOnce()) {
+    let (commands, received) = mailbox();
+    // Only the observer hears of it.
+    let (events, _) = mailbox();
+    let job = QueuedJob::new(0, copy, events);
+    for command in [QueueCommand::Add(vec![job]), QueueCommand::Close] {
+        // The mailbox is there.
+        let _ = commands.send(command);
+    }
+    let cancel = move || {
+        // In a queue that has ended there is nothing to cancel.
+        let _ = commands.send(QueueCommand::Cancel(0));
+    };
+    let options = QueueOptions {
+        running_max: 1,
+        retry,
+    };
+    let schedule = Schedule::new(connect, options, Box::new(observer), received);
+    (cancel, move || run(schedule))
 }
 
 fn run(mut schedule: Schedule<impl Connect>) {

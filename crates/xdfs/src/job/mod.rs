@@ -1,20 +1,28 @@
 //! Jobs as values: what is to be done, with all its options, which can be written as text and read
-//! again, in this or another process.
+//! again, in this or another process, and the handles of jobs that run.
 //!
 //! A text has no secrets and no code. What a job needs beside its text is resolved when it starts:
 //! the sessions with servers come from a function of the caller.
 
+mod events;
 mod place;
+mod removal;
+mod running;
 #[cfg(test)]
 mod tests;
+mod work;
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use xdfs_proto::{Code, Fault};
 
+pub use self::events::{JobEvent, JobResult};
 pub use self::place::JobPlace;
+pub use self::running::RunningJob;
 use crate::between::Way;
-#[cfg(doc)]
 use crate::client::Client;
+use crate::remote::RemotePlace;
 use crate::retry::RetryPolicy;
 use crate::transfer::TransferOptions;
 use crate::tree::{SyncOptions, TreeOptions};
@@ -127,6 +135,9 @@ pub struct RemoveJob {
     pub retry: RetryPolicy,
 }
 
+/// Opens the session with a server, or returns an open one.
+type Connect = Arc<dyn Fn(&RemotePlace) -> Result<Arc<Client>, Fault> + Send + Sync>;
+
 /// The text form of a job.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -186,5 +197,21 @@ impl Job {
         }
         let text: ReadText = serde_json::from_str(text).map_err(invalid)?;
         Ok(text.job)
+    }
+
+    /// Starts the job in a thread of its own. `connect` is called for the session with a server,
+    /// in any thread, whenever one is needed; it should return an open session again. It also adds
+    /// what the text of a place lacks, such as credentials.
+    ///
+    /// A job that was cancelled or interrupted resumes when the same job is started again, as far
+    /// as its options have it: files and trees by their journals, synchronisations by comparing.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`] if the places don't suit the job; or the thread can't be started.
+    pub fn start(
+        &self,
+        connect: impl Fn(&RemotePlace) -> Result<Arc<Client>, Fault> + Send + Sync + 'static,
+    ) -> Result<RunningJob, Fault> {
+        RunningJob::start(work::resolve(self, Arc::new(connect))?)
     }
 }

@@ -58,7 +58,7 @@ fn poll<F: Future + Unpin>(future: &mut F, woken: &Arc<Woken>) -> Poll<F::Output
 
 /// Polls until it is ready, and only when it was woken.
 #[track_caller]
-fn block_on<F: Future>(future: F) -> F::Output {
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));

@@ -1,4 +1,5 @@
-//! The library as programs use it: transfers and calls that are awaited, queues, and the examples.
+//! The library as programs use it: transfers and calls that are awaited, queues, jobs, and the
+//! examples.
 
 #![expect(
     clippy::unwrap_used,
@@ -9,6 +10,7 @@ mod awaited;
 #[cfg(unix)]
 mod cold;
 mod examples;
+mod jobs;
 #[cfg(unix)]
 mod operations;
 mod queue;
