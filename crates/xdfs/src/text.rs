@@ -1,5 +1,5 @@
-//! The text forms of options, for serde's `with`: names of digests, durations, paths, and bytes that
-//! need not be UTF-8. The text forms of the options themselves are derived where these are defined.
+//! The text forms of options, for serde's `with`: names of digests, durations, paths, and bytes
+//! that need not be UTF-8. Those of the options themselves are derived where these are defined.
 
 use std::path::PathBuf;
 use std::time::Duration;

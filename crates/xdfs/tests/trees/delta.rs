@@ -465,23 +465,31 @@ fn any_edits_come_over() {
         any::<bool>(),
     );
     proptest!(config, |((seed, length, edits, is_up, by_blake3) in case)| {
-            let old = noise(seed, length);
-            let mut new = old.clone();
-            for edit in &edits {
-                edit.apply(&mut new);
-            }
-            prop_assume!(old != new);
-            let stage = Stage::new(if is_up { Way::Up } else { Way::Down });
-            place(&stage, "file", &old, &new);
-            let options = SyncOptions {
-                tree: TreeOptions { parameters: TransferParameters { digest: Some(if by_blake3 { DigestKind::Blake3 } else { DigestKind::Crc64Nvme }), ..TransferParameters::default() },
-    ..TreeOptions::default() },
-                ..delta()
-            };
-            let result = stage.make_equal(&options);
-            prop_assert_eq!(result.tree.files, 1);
-            prop_assert_eq!(hidden_names(&stage.target()).len(), 0);
-        });
+        let old = noise(seed, length);
+        let mut new = old.clone();
+        for edit in &edits {
+            edit.apply(&mut new);
+        }
+        prop_assume!(old != new);
+        let stage = Stage::new(if is_up { Way::Up } else { Way::Down });
+        place(&stage, "file", &old, &new);
+        let options = SyncOptions {
+            tree: TreeOptions {
+                parameters: TransferParameters {
+                    digest: Some(match by_blake3 {
+                        true => DigestKind::Blake3,
+                        false => DigestKind::Crc64Nvme,
+                    }),
+                    ..TransferParameters::default()
+                },
+                ..TreeOptions::default()
+            },
+            ..delta()
+        };
+        let result = stage.make_equal(&options);
+        prop_assert_eq!(result.tree.files, 1);
+        prop_assert_eq!(hidden_names(&stage.target()).len(), 0);
+    });
 }
 
 /// Of a file with several names only one is looked at for its differences: what is prepared for
