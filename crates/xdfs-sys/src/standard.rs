@@ -2,9 +2,9 @@
 //!
 //! Before `main`, the standard library opens `/dev/null` in place of standard streams that are
 //! closed, so that no other file takes their numbers and gets what is meant for them. Then what is
-//! written would be lost, and what is read would be nothing, without an error. Only a look before that tells the closed ones apart:
-//! others start programs with `/dev/null` as well, opened in the same way. On Linux there is such a
-//! look; elsewhere they never count as closed.
+//! written would be lost, and what is read would be nothing, without an error. Only a look before
+//! that tells the closed ones apart: others start programs with `/dev/null` as well, opened in the
+//! same way. On Linux there is such a look; elsewhere they never count as closed.
 
 use std::io::{self, Read, Write};
 
