@@ -1,7 +1,7 @@
 //! How a pipeline waits for its channels: the replaceable kernel of the dispatcher.
 //!
-//! [`Readiness`] works everywhere (epoll, kqueue, IOCP). A completion-based kernel such as io_uring
-//! can replace it by implementing [`Kernel`]; the pipeline only asks which channels are ready.
+//! [`Readiness`] works everywhere (epoll, kqueue, IOCP). The pipeline asks which channels are
+//! ready, and reads and writes itself.
 
 use std::fmt;
 use std::io;
