@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod circles;
 mod counting;
 mod deny;
 mod dist;
@@ -19,6 +20,7 @@ mod powercut;
 #[cfg(unix)]
 mod process;
 #[cfg(unix)]
+mod ratchet;
 mod rates;
 mod seeded;
 mod sim;

@@ -7,6 +7,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::circles::Imports;
+use crate::ratchet::Counts;
 use crate::{Failure, Outcome, root};
 
 /// Lines of a source file of a crate; a longer one has more than one concept.
@@ -57,7 +59,8 @@ pub(crate) fn run() -> Outcome {
     files.sort();
     let mut faults = Vec::new();
     let mut checked = 0;
-    let mut rules = Rules::default();
+    let (mut rules, mut imports) = (Rules::default(), Imports::default());
+    let mut counts = Counts::default();
     for path in &files {
         let name = path.strip_prefix(root()).unwrap_or(path);
         let name = name.to_string_lossy().replace('\\', "/");
@@ -68,6 +71,8 @@ pub(crate) fn run() -> Outcome {
         };
         checked += 1;
         rules.read(&name, &text);
+        imports.read(&name, &text);
+        counts.read(&name, &text);
         faults.extend(
             file_faults(&name, &text)
                 .into_iter()
@@ -75,6 +80,8 @@ pub(crate) fn run() -> Outcome {
         );
     }
     faults.extend(rules.faults());
+    faults.extend(imports.faults());
+    faults.extend(counts.faults());
     if faults.is_empty() {
         println!("xtask: {checked} files are tidy");
         return Ok(());

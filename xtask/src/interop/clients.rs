@@ -6,7 +6,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::servers::{Server, Tools};
+use super::servers::Server;
+use super::tools::Tools;
 use crate::process::run;
 
 /// A client, which is a column of the matrix.

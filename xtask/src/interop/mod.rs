@@ -6,6 +6,7 @@ mod nodes;
 mod rows;
 mod security;
 mod servers;
+mod tools;
 mod witness;
 
 use std::collections::BTreeMap;
@@ -20,7 +21,8 @@ use crate::process::has;
 use crate::{Failure, Outcome as Ended, call, cargo, root};
 use clients::Client;
 use rows::{Cell, Outcome, Row, is_owed};
-use servers::{Kind, Server, Tools};
+use servers::Server;
+use tools::{Kind, Tools};
 
 /// Where the tables are.
 const PAGE: &str = "docs/gridftp/interop.md";

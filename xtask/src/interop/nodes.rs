@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::servers::{Kind, Tools};
+use super::tools::{Kind, Tools};
 use crate::process::{Running, search_path, until};
 
 /// Data nodes of a server.

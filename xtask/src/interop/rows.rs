@@ -10,7 +10,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::clients::{Client, Direction, How, Lack, RATE};
-use super::servers::{Kind, Server, Tools};
+use super::servers::Server;
+use super::tools::{Kind, Tools};
 use crate::process::{Running, run, until};
 
 use Direction::{Down, Up};

@@ -5,7 +5,8 @@ use std::fs;
 
 use super::clients::{Client, Direction, Gsi, How, Level, Tls};
 use super::rows::{BYTES, Cell, HOW, Outcome, Row, make, same};
-use super::servers::{Kind, Server, Special};
+use super::servers::{Server, Special};
+use super::tools::Kind;
 use super::witness::{Data, Version, seen, watched};
 
 use Direction::{Down, Up};

@@ -59,7 +59,10 @@ fn measure(words: &[&str], turns: usize, folder: &std::path::Path) -> Result<Vec
     let is_asked =
         |row: &&Row| words.is_empty() || words.iter().any(|word| row.name.contains(word));
     let rows: Vec<_> = ROWS.iter().filter(is_asked).collect();
-    let site = Site::new(root().join("target/release/xdfs"), folder, &rows)?;
+    let payloads: Vec<&str> = rows.iter().map(|row| row.what).collect();
+    let is_far = rows.iter().any(|row| row.is_far);
+    let xdfs = root().join("target/release/xdfs");
+    let site = Site::new(xdfs, folder, &payloads, is_far)?;
     let mut all = Vec::new();
     for row in rows {
         println!("{}", row.name);

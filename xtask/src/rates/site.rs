@@ -8,7 +8,6 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::link::Far;
-use super::rows::Row;
 use super::tree;
 use crate::grid::Grid;
 use crate::process::{Running, search_path};
@@ -61,16 +60,24 @@ fn failed(error: io::Error) -> String {
 }
 
 impl Site {
-    /// Makes the files of some rows and starts servers beneath `folder`.
+    /// Makes files and trees by their names, and starts servers beneath `folder`, also at a long
+    /// link if it `is_far`.
     ///
     /// # Errors
     /// What doesn't come about.
-    pub(super) fn new(xdfs: PathBuf, folder: &Path, rows: &[&Row]) -> Result<Self, String> {
+    pub(super) fn new(
+        xdfs: PathBuf,
+        folder: &Path,
+        payloads: &[&str],
+        is_far: bool,
+    ) -> Result<Self, String> {
         let here = folder.join("here");
         fs::create_dir_all(folder.join("there")).map_err(failed)?;
         fs::create_dir_all(&here).map_err(failed)?;
-        let is_needed = |name: &&str| rows.iter().any(|row| row.what == *name);
-        for name in ["file", "b", "c"].into_iter().filter(is_needed) {
+        for name in ["file", "b", "c"]
+            .into_iter()
+            .filter(|name| payloads.contains(name))
+        {
             let made = match name {
                 "b" => tree::make(&here.join(name), 2874, 56, (0, 100 << 10)),
                 "c" => tree::make(&here.join(name), 100_000, 1000, (4096, 4096)),
@@ -91,8 +98,7 @@ impl Site {
             start(folder, "globus-gsi", globus(&[], near, Some(&grid))?)?,
         ];
         let own = start(folder, "xdfs", own(&[], &xdfs, folder, &grid, near)?)?;
-        let is_wanted = rows.iter().any(|row| row.is_far);
-        let far = match is_wanted.then(|| Far::new(folder)).transpose() {
+        let far = match is_far.then(|| Far::new(folder)).transpose() {
             Ok(None) => None,
             Ok(Some(far)) => {
                 let (within, at) = (far.within(1), far.address());
