@@ -27,7 +27,8 @@
 //!   ones in packs. Copies keep a journal if they are given a folder for it.
 //! - [`Client::call`] and [`Client::list`] inspect and change paths on the server, [`call_local`]
 //!   those of this machine; a [`RemoteFile`] implements the I/O traits of the standard library.
-//! - [`operations`] are more than a call: walking and searching trees on either side.
+//! - [`operations`] are more than a call, on either side: searching and comparing trees, digests,
+//!   removing the sources of copies, patterns of names, planning copies.
 //! - [`tune()`] measures which number of channels and which window suit the path to a server.
 //! - An [`Observer`] receives events. Every error is a [`Fault`]: side, operation, path, cause,
 //!   remedy, and whether a retry makes sense.
