@@ -77,7 +77,7 @@ impl Client {
 
     /// Starts to send `source` to `target`, a path on the server. In a target directory the file
     /// keeps its name. An existing target is skipped, replaced or refused, as
-    /// [`TransferOptions::skip`] and [`TransferOptions::overwrite`] say.
+    /// [`TransferOptions::skip`] and [`TransferParameters::overwrite`] say.
     ///
     /// # Errors
     /// The source can't be opened, or the session has ended. [`Transfer::wait`] returns later

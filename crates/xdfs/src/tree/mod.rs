@@ -60,8 +60,9 @@ impl Client {
     /// end.
     ///
     /// If the target's file system treats several names as equal, the first is kept, even with
-    /// [`TreeOptions::overwrite`]; the others fail with
-    /// [`Code::AlreadyExists`](crate::Code::AlreadyExists), directories with all their contents.
+    /// [`TransferParameters::overwrite`](crate::TransferParameters::overwrite); the others fail
+    /// with [`Code::AlreadyExists`](crate::Code::AlreadyExists), directories with all their
+    /// contents.
     ///
     /// # Errors
     /// The copy could not start, or the session ended. Failed entries are reported to `observer`
