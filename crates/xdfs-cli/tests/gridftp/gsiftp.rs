@@ -150,11 +150,11 @@ fn json_error(command: &mut Command) -> [String; 3] {
     let (succeeded, text) = outcome(command);
     assert!(!succeeded, "{text}");
     let lines = text.lines().filter(|line| line.starts_with('{'));
-    let errors = lines.filter_map(|line| {
+    let mut errors = lines.filter_map(|line| {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;
         (line["type"] == "error").then_some(line)
     });
-    let error = errors.last().unwrap_or_else(|| panic!("{text}"));
+    let error = errors.next_back().unwrap_or_else(|| panic!("{text}"));
     let text = |name: &str| match &error[name] {
         serde_json::Value::String(text) if name != "machine" => text.clone(),
         other => other.to_string(),
