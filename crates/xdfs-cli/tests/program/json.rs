@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -312,14 +312,13 @@ fn a_log_that_is_full_is_in_the_result() {
 fn what_was_transferred_is_logged_at_once() {
     let place = Place::new();
     let server = Server::start(&place.root());
-    let (small, pipe) = (place.make_here("small", b"small"), place.here("pipe"));
-    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
-    assert!(made.success());
+    let small = place.make_here("small", b"small");
+    let large = place.make_here("large", &content(88, 60_000_000));
     let log = place.here("log");
     let mut command = program();
-    command.args(["cp", "--transfer-log", &log, &small, &pipe]);
-    command.arg(server.url("/"));
-    // The pipe has no writer.
+    // The second file takes a minute.
+    command.args(["cp", "--limit-rate", "1M", "--transfer-log", &log]);
+    command.args([&small, &large, &server.url("/")]);
     let mut copy = Running::start(command.stdin(Stdio::null()));
     let logged = || fs::read_to_string(&log).unwrap_or_default();
     let has_come = || logged().ends_with("/small\n");

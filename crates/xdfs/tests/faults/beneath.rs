@@ -51,10 +51,11 @@ fn quic(seed: u64, test: impl Fn(Scene, DatagramProxy) + Sync) {
     });
 }
 
-/// The session lost no channel, and nothing that it had sent.
+/// The session lost no channel. Blocks that one of them would deliver late, because its transport
+/// needs longer to mend itself than that of another, may have been sent twice.
 #[track_caller]
 fn unnoticed(scene: &Scene, result: &TransferResult) {
-    assert_eq!((result.bytes, result.retransmitted_bytes), (SIZE, 0));
+    assert_eq!(result.bytes, SIZE);
     assert_eq!(scene.line.accepted(), 2, "a channel was replaced");
     scene.arrived();
 }
