@@ -8,25 +8,6 @@ use xdfs::{Account, Fault, FileKind};
 
 use xdfs::settings::size;
 
-/// The sign of a new length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bound {
-    Exactly,
-    More,
-    Less,
-}
-
-impl Bound {
-    /// Splits the sign off a word.
-    fn split(text: &str) -> (Self, &str) {
-        match text.as_bytes().first() {
-            Some(b'+') => (Self::More, &text[1..]),
-            Some(b'-') => (Self::Less, &text[1..]),
-            _ => (Self::Exactly, text),
-        }
-    }
-}
-
 /// Parses a test of sizes.
 ///
 /// # Errors
@@ -177,13 +158,12 @@ impl NewLength {
 /// # Errors
 /// A message for the user.
 pub(crate) fn parse_new_length(text: &str) -> Result<NewLength, String> {
-    let (bound, rest) = Bound::split(text);
-    let bytes = size::parse_size(rest)?;
-    Ok(match bound {
-        Bound::Exactly => NewLength::Exactly(bytes),
-        Bound::More => NewLength::More(bytes),
-        Bound::Less => NewLength::Less(bytes),
-    })
+    let (length, rest): (fn(u64) -> NewLength, &str) = match text.as_bytes().first() {
+        Some(b'+') => (NewLength::More, &text[1..]),
+        Some(b'-') => (NewLength::Less, &text[1..]),
+        _ => (NewLength::Exactly, text),
+    };
+    Ok(length(size::parse_size(rest)?))
 }
 
 #[cfg(test)]
