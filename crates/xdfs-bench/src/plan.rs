@@ -18,7 +18,7 @@ const IPERF3_STREAMS_MAX: u32 = 128;
 /// The stream counts among which GridFTP's best is found, and that xdfs is measured with beside
 /// its own choice.
 const FILE_CHANNELS: [u32; 3] = [1, 4, 16];
-/// The same on disk, where runs are long.
+/// GridFTP's stream counts on disk, where runs are long.
 const DISK_CHANNELS: [u32; 2] = [1, 4];
 /// The channel count that many channels are compared with.
 pub(crate) const FEW_CHANNELS: u32 = 4;

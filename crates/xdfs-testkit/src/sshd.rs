@@ -131,7 +131,7 @@ impl Drop for Sshd {
     }
 }
 
-/// A port of loopback that nobody listens at. The system gives it to others last.
+/// A port of loopback without a listener. The system gives it to others last.
 ///
 /// # Errors
 /// There is none.

@@ -508,7 +508,7 @@ impl Client {
     }
 
     /// A path on the server, with one in the home of a user of ssh (which begins with `./`) made
-    /// absolute as far as the home is known.
+    /// absolute if the home is known.
     #[must_use]
     pub fn absolute(&self, path: &[u8]) -> Vec<u8> {
         self.shared.sessions.absolute(path)

@@ -387,7 +387,7 @@ impl StackFlags {
         self.stack.is_empty() && self.driver.is_empty()
     }
 
-    /// The same for the library.
+    /// The drivers as the library takes them.
     ///
     /// # Errors
     /// A driver can't be loaded.
@@ -421,7 +421,7 @@ pub(crate) struct RetryFlags {
 }
 
 impl RetryFlags {
-    /// The same for the library.
+    /// The retries as the library takes them.
     pub(crate) fn policy(&self) -> xdfs::RetryPolicy {
         let default = xdfs::RetryPolicy::default();
         xdfs::RetryPolicy {
@@ -576,7 +576,7 @@ pub(crate) struct SecurityFlags {
 }
 
 impl SecurityFlags {
-    /// The same for the library.
+    /// The credentials as the library takes them.
     pub(crate) fn login(&self) -> Login {
         Login {
             key: self.key.clone(),

@@ -201,7 +201,8 @@ impl PathCommand {
         self.expanded_to(words, Matched::Entries)
     }
 
-    /// The same, where names of another kind match.
+    /// The words that these stand for, among names of one kind. Reports those for which nothing
+    /// matches.
     pub(crate) fn expanded_to(&mut self, words: &[OsString], matched: Matched) -> Vec<OsString> {
         let mut expanded = Vec::with_capacity(words.len());
         for word in words {

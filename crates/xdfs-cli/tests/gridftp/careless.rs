@@ -343,8 +343,8 @@ fn a_file_is_replaced_where_renaming_replaces_nothing() {
     );
 }
 
-/// The same for a file that comes from another server, straight or through this machine, and for
-/// a synchronisation of two servers.
+/// A file from another server, straight or through this machine or by a synchronisation, replaces
+/// the one that is there.
 #[test]
 fn a_file_of_another_server_is_replaced_where_renaming_replaces_nothing() {
     let stage = Stage::open(446, &[]);

@@ -89,7 +89,7 @@ fn no_file_takes_the_place_of_a_closed_stream() {
     assert_content(&source, &bytes);
 }
 
-/// What can't be read isn't an empty file.
+/// A closed standard input isn't an empty file.
 #[test]
 fn input_that_was_never_there_is_an_error() {
     let place = Place::new();
@@ -108,7 +108,7 @@ fn input_that_was_never_there_is_an_error() {
     assert_eq!(fs::read(place.remote("new")).unwrap(), b"");
 }
 
-/// What can't be printed is an error, since it would be lost.
+/// Output that can't be printed is an error, since it would be lost.
 #[test]
 fn output_that_would_be_lost_is_an_error() {
     let place = Place::new();

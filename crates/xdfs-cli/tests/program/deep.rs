@@ -117,7 +117,7 @@ fn what_is_within_the_bounds_is_copied() {
         assert!(!place.remote("dry").exists());
     }
     assert_eq!(levels(Path::new(&tree)), DEPTH + 1);
-    // What is too deep at the target already isn't looked at for what it has.
+    // Entries that are too deep at the target already aren't compared.
     let url = server.url("/tree");
     named(xdfs(["sync", "--delete", &tree, &url]));
     named(xdfs(["cp", "-rf", &tree, &server.url("/")]));

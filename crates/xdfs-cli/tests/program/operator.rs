@@ -282,7 +282,7 @@ fn what_the_machine_does_not_have_is_named() {
         place.make_here("xdfs.toml", format!("{more}{text}").as_bytes())
     };
     let here = "\"127.0.0.1:0\"";
-    // Of documentation (RFC 5737, RFC 3849): no machine has them.
+    // Addresses for documentation (RFC 5737, RFC 3849): no machine has them.
     for listen in [
         "\"127.0.0.1:0\", \"192.0.2.1:2799\"",
         "\"192.0.2.1:0\"",

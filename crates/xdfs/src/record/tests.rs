@@ -107,27 +107,34 @@ fn path_object() {
         used: "cubic".into(),
         refused: Some("no".into()),
     };
-    let told = parse(&Record::network_path("s", &decision));
-    let fields = [&told["decision"], &told["congestion"], &told["refused"]];
+    let record = parse(&Record::network_path("s", &decision));
+    let fields = [
+        &record["decision"],
+        &record["congestion"],
+        &record["refused"],
+    ];
     assert_eq!(fields, ["congestion", "cubic", "no"]);
     let decision = PathDecision::Channels {
         before: 8,
         wanted: 16,
         reason: ChannelsReason::Trial,
     };
-    let told = parse(&Record::network_path("s", &decision));
+    let record = parse(&Record::network_path("s", &decision));
     assert_eq!(
-        (&told["channels_before"], &told["channels"]),
+        (&record["channels_before"], &record["channels"]),
         (&8.into(), &16.into())
     );
-    assert_eq!([&told["decision"], &told["reason"]], ["channels", "trial"]);
+    assert_eq!(
+        [&record["decision"], &record["reason"]],
+        ["channels", "trial"]
+    );
     let decision = PathDecision::Fallback {
         from: "quic".into(),
         to: "tcp".into(),
         cause: "no".into(),
     };
-    let told = parse(&Record::network_path("s", &decision));
-    let fields = ["decision", "stack_before", "stack", "refused"].map(|name| &told[name]);
+    let record = parse(&Record::network_path("s", &decision));
+    let fields = ["decision", "stack_before", "stack", "refused"].map(|name| &record[name]);
     assert_eq!(fields, ["fallback", "quic", "tcp", "no"]);
 }
 

@@ -17,7 +17,7 @@ impl Link {
     /// authenticated, on which the server acts for the user by it.
     ///
     /// # Errors
-    /// The server refuses, or isn't the one of the host. Nothing goes on in clear then.
+    /// The server refuses, or isn't the one of the host. Then the connection has to end.
     pub(super) fn negotiate(&mut self, gsi: &Gsi, host: &str) -> Result<(), Fault> {
         let expected = xdfs_gsi::Expected::Host(host.to_owned());
         let delegates = gsi.authenticates_data();
