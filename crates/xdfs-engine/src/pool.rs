@@ -5,7 +5,6 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use bytes::BytesMut;
 use xdfs_proto::Fault;
 use xdfs_sys::memory::{HUGE_PAGE_BYTES, prefer_huge_pages};
 
@@ -17,17 +16,9 @@ const ALIGNMENT: usize = 4096;
 /// A buffer for payload, aligned so that a sink may write it past the page cache.
 pub(crate) struct Buffer {
     /// Never grows, so that the address stays.
-    bytes: Bytes,
-    reserved: Reserved,
+    memory: Memory,
     start: usize,
     len: usize,
-}
-
-/// The bytes of a buffer.
-enum Bytes {
-    Own(Vec<u8>),
-    /// A part of memory that several buffers share.
-    Part(BytesMut),
 }
 
 /// Memory, and what it takes of the budget.
@@ -60,6 +51,11 @@ impl BlockMemory {
         }
     }
 
+    /// Bytes that memory for `len` bytes takes.
+    pub(crate) fn cost(len: usize) -> usize {
+        len + alignment(len)
+    }
+
     /// Has `read` fill the first `len` bytes, as many of them as it returns.
     pub(crate) fn fill(
         &mut self,
@@ -67,13 +63,9 @@ impl BlockMemory {
         read: impl FnOnce(&mut [u8]) -> Result<usize, Fault>,
     ) -> Result<(), Fault> {
         if !self.can_hold(len) {
-            let alignment = match len < HUGE_PAGE_BYTES {
-                true => ALIGNMENT,
-                false => HUGE_PAGE_BYTES,
-            };
             // Zeroed memory comes from the system untouched.
-            let mut bytes = vec![0; len + alignment];
-            self.start = distance_to_page(&bytes, alignment);
+            let mut bytes = vec![0; Self::cost(len)];
+            self.start = distance_to_page(&bytes, alignment(len));
             bytes.truncate(self.start + len);
             prefer_huge_pages(&mut bytes[self.start..]);
             self.bytes = Arc::new(bytes);
@@ -108,20 +100,9 @@ impl Buffer {
         let bytes = vec![0; len + ALIGNMENT];
         let start = distance_to_page(&bytes, ALIGNMENT);
         Self {
-            bytes: Bytes::Own(bytes),
-            reserved,
+            memory: Memory { bytes, reserved },
             start,
             len,
-        }
-    }
-
-    /// A buffer of a part of memory, which begins at a page.
-    fn part(bytes: BytesMut, reserved: Reserved) -> Self {
-        Self {
-            start: 0,
-            len: bytes.len(),
-            bytes: Bytes::Part(bytes),
-            reserved,
         }
     }
 
@@ -129,21 +110,15 @@ impl Buffer {
     /// must have so many.
     pub(crate) fn of(memory: Memory, len: usize) -> Self {
         Self {
-            bytes: Bytes::Own(memory.bytes),
-            reserved: memory.reserved,
+            memory,
             start: 0,
             len,
         }
     }
 
-    /// The memory of a buffer outside of any pool.
+    /// The memory of the buffer.
     pub(crate) fn into_memory(self) -> Memory {
-        let bytes = match self.bytes {
-            Bytes::Own(bytes) => bytes,
-            Bytes::Part(_) => Vec::new(),
-        };
-        let reserved = self.reserved;
-        Memory { bytes, reserved }
+        self.memory
     }
 }
 
@@ -151,21 +126,13 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let bytes = match &self.bytes {
-            Bytes::Own(bytes) => bytes.as_slice(),
-            Bytes::Part(bytes) => bytes,
-        };
-        &bytes[self.start..self.start + self.len]
+        &self.memory.bytes[self.start..self.start + self.len]
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let bytes = match &mut self.bytes {
-            Bytes::Own(bytes) => bytes.as_mut_slice(),
-            Bytes::Part(bytes) => bytes,
-        };
-        &mut bytes[self.start..self.start + self.len]
+        &mut self.memory.bytes[self.start..self.start + self.len]
     }
 }
 
@@ -177,19 +144,18 @@ impl fmt::Debug for Buffer {
     }
 }
 
+/// The alignment of a block: that of huge pages, if it fills one.
+fn alignment(len: usize) -> usize {
+    match len < HUGE_PAGE_BYTES {
+        true => ALIGNMENT,
+        false => HUGE_PAGE_BYTES,
+    }
+}
+
 /// The distance to the first page of so many bytes that begins in memory.
 fn distance_to_page(bytes: &[u8], page: usize) -> usize {
     let address = bytes.as_ptr().addr();
     address.next_multiple_of(page) - address
-}
-
-/// Memory of one huge page, not used yet.
-fn huge_page() -> BytesMut {
-    let mut bytes = BytesMut::zeroed(2 * HUGE_PAGE_BYTES);
-    let _ = bytes.split_to(distance_to_page(&bytes, HUGE_PAGE_BYTES));
-    bytes.truncate(HUGE_PAGE_BYTES);
-    prefer_huge_pages(&mut bytes);
-    bytes
 }
 
 #[derive(Debug)]
@@ -206,10 +172,6 @@ pub(crate) struct BufferPool {
     least: usize,
     /// Smallest number of free buffers since the last [`Self::trim`].
     unneeded: usize,
-    /// Buffers are made as parts of huge pages.
-    is_of_huge_pages: bool,
-    /// The rest of the last one.
-    huge_page: BytesMut,
 }
 
 impl BufferPool {
@@ -232,8 +194,6 @@ impl BufferPool {
             cost: size + ALIGNMENT + more,
             least,
             unneeded: 0,
-            is_of_huge_pages: false,
-            huge_page: BytesMut::new(),
         }
     }
 
@@ -249,24 +209,7 @@ impl BufferPool {
         debug_assert!(self.has_room(), "more than the bound");
         let reserved = self.account.take(self.cost, self.least * self.cost)?;
         self.made += 1;
-        if !self.is_of_huge_pages {
-            return Some(Buffer::new(self.size, reserved));
-        }
-        if self.huge_page.len() < self.size {
-            self.huge_page = huge_page();
-        }
-        Some(Buffer::part(self.huge_page.split_to(self.size), reserved))
-    }
-
-    /// Has buffers made as parts of huge pages from now on, which a device takes with few requests.
-    /// A huge page of which one buffer is used takes memory as a whole, so this is for transfers
-    /// that need many. The size of the buffers must be that of pages, and divide a huge one.
-    pub(crate) fn use_huge_pages(&mut self) {
-        if !self.is_of_huge_pages {
-            self.is_of_huge_pages = true;
-            self.made -= self.free.drain(..).len();
-            self.unneeded = 0;
-        }
+        Some(Buffer::new(self.size, reserved))
     }
 
     /// Whether it has less buffers than it may ever have.
@@ -284,9 +227,6 @@ impl BufferPool {
     pub(crate) fn trim(&mut self) {
         self.made -= self.free.drain(..self.unneeded).len();
         self.unneeded = self.free.len();
-        if self.free.is_empty() {
-            self.huge_page = BytesMut::new();
-        }
     }
 
     /// Number of buffers that can be taken.
@@ -323,29 +263,6 @@ mod tests {
         pool.give(b);
         assert_eq!((pool.in_use(), pool.free()), (0, 2));
         assert_eq!(pool.take().unwrap().len(), 8);
-    }
-
-    #[test]
-    fn parts_of_huge_pages_are_buffers_too() {
-        let size = HUGE_PAGE_BYTES / 4;
-        let mut pool = BufferPool::new(size, 0, 6, 0, Account::unbounded());
-        let small = pool.make().unwrap();
-        pool.give(small);
-        pool.use_huge_pages();
-        assert_eq!((pool.free(), pool.in_use()), (0, 0));
-        let mut buffers: Vec<Buffer> = (0..6).map(|_| pool.make().unwrap()).collect();
-        for (number, buffer) in (0..).zip(&mut buffers) {
-            assert!(buffer.as_ptr().addr().is_multiple_of(size));
-            buffer.fill(number);
-        }
-        for (number, buffer) in (0..).zip(&buffers) {
-            assert!(buffer.len() == size && buffer.iter().all(|byte| *byte == number));
-        }
-        assert!(!pool.has_room());
-        buffers.into_iter().for_each(|buffer| pool.give(buffer));
-        pool.trim();
-        pool.trim();
-        assert_eq!((pool.free(), pool.in_use()), (0, 0));
     }
 
     #[test]

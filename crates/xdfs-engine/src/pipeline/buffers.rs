@@ -175,7 +175,7 @@ impl Buffers {
         if let Some(at) = used.iter().rposition(|memory| memory.can_hold(bytes)) {
             return Some(used.swap_remove(at));
         }
-        let all = bytes + encoded_bytes(bytes);
+        let all = BlockMemory::cost(bytes) + encoded_bytes(bytes);
         let reserved = self.ask(Purpose::Read, now, |own| {
             own.read.take(all, all).or_else(|| {
                 own.used_to_read.clear();
@@ -218,11 +218,6 @@ impl Buffers {
         }
         let has_room = self.receive.has_room();
         has_room.then(|| self.ask(Purpose::Receive, now, |own| own.receive.make()))?
-    }
-
-    /// Has receive buffers made for a large file, which may be written past the page cache.
-    pub(super) fn prepare_for_large_file(&mut self) {
-        self.receive.use_huge_pages();
     }
 
     /// Returns a receive buffer.

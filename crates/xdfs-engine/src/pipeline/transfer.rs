@@ -21,9 +21,6 @@ use crate::reader::BlockReader;
 use crate::storage::{SinkJob, StoreTime};
 use crate::store_workers::{SinkOutcome, open_or_check_sink};
 
-/// Files from this size in bytes on keep all receive buffers busy.
-const LARGE_BYTES: u64 = 64 << 20;
-
 impl<K: Kernel> Pipeline<K> {
     /// Starts a transfer (initiator).
     pub(super) fn start(&mut self, spec: TransferSpec) {
@@ -284,9 +281,6 @@ impl<K: Kernel> Pipeline<K> {
         let unverified = opened.unverified;
         let resumed = opened.durable.iter().map(|f| f.range.len()).sum();
         let mut block_size = opened.block_size;
-        if offer.length.is_some_and(|length| length >= LARGE_BYTES) {
-            self.buffers.prepare_for_large_file();
-        }
         if !opened.sink.capabilities().random_writes {
             // A block of one piece is verified before it is written; written data can't be undone
             // here.
