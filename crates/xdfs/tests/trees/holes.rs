@@ -89,7 +89,10 @@ fn assert_as_hollow(from: &Path, to: &Path) {
         assert!(fs::read(&from).unwrap() == fs::read(&to).unwrap(), "{name}");
         if can {
             let (here, there) = (takes(&from), takes(&to));
-            assert!(there <= here, "{name}: {there} bytes, not {here}");
+            // ext4 notes more than four stretches in a block of their own, which counts; how many
+            // stretches it makes of a large file depends on what else it is writing.
+            let notes = if here > MIB { 4 * KIB } else { 0 };
+            assert!(there <= here + notes, "{name}: {there} bytes, not {here}");
         }
     }
 }
