@@ -31,7 +31,7 @@ const WORDS_MAX: [(&str, usize); 15] = [
     ("xdfs-proto", 14),
     ("xdfs-security", 22),
     ("xdfs-sim", 22),
-    ("xdfs-store", 16),
+    ("xdfs-store", 15),
     ("xdfs-sys", 20),
     ("xdfs-testkit", 27),
     ("xdfs-xio", 87),

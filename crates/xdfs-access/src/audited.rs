@@ -13,8 +13,8 @@ use xdfs_proto::{ByteRange, Code, Fault, Limits};
 use xdfs_security::Method;
 use xdfs_security::audit::{Audit, Event, Kind};
 use xdfs_store::{
-    Capabilities, DirectWriter, File, FileRequest, OpenedFile, OpenedSink, PackOptions, Sink,
-    SinkRequest, Source, SourceInfo, Store,
+    DirectWriter, File, FileRequest, OpenedFile, OpenedSink, PackOptions, SharedPartial,
+    SharedSource, Sink, SinkRequest, Source, Store, unshared,
 };
 
 use crate::clock::Clock;
@@ -179,9 +179,7 @@ impl AuditedStore {
 }
 
 impl Store for AuditedStore {
-    fn is_slow(&self) -> bool {
-        self.inner.is_slow()
-    }
+    xdfs_store::forward!(Store to inner: is_slow, packs_wait);
 
     fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
         let watched = self.actor.watch(READ, path, false);
@@ -241,10 +239,6 @@ impl Store for AuditedStore {
         let bytes = pack.len().saturating_sub(before.1) as u64;
         self.actor.moved(Kind::Download, root, [entries, bytes, 0]);
         Ok(())
-    }
-
-    fn packs_wait(&self, root: &[u8]) -> bool {
-        self.inner.packs_wait(root)
     }
 
     /// One line for the whole pack.
@@ -439,13 +433,9 @@ struct AuditedSource {
 }
 
 impl Source for AuditedSource {
-    fn info(&self) -> &SourceInfo {
-        self.inner.info()
-    }
-
-    fn is_slow(&self) -> bool {
-        self.inner.is_slow()
-    }
+    xdfs_store::forward!(Source to inner: info, will_read, is_cold, is_slow, is_uniform);
+    // They would be read without being counted.
+    xdfs_store::defaults!(Source: memory);
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
         let read = self.watched.during(|| self.inner.read_at(offset, buf));
@@ -460,27 +450,14 @@ impl Source for AuditedSource {
         self.watched.during(|| self.inner.next_data(offset, end))
     }
 
-    fn will_read(&mut self, range: ByteRange) {
-        self.inner.will_read(range);
-    }
-
-    fn is_cold(&self, range: ByteRange) -> bool {
-        self.inner.is_cold(range)
-    }
-
     fn direct(&self) -> Option<Box<dyn Source>> {
         let inner = self.inner.direct()?;
         let watched = self.actor.watch(READ, &self.path, false);
         Some(Box::new(WatchedSource { inner, watched }))
     }
 
-    fn is_uniform(&self) -> bool {
-        self.inner.is_uniform()
-    }
-
-    fn read_elsewhere(&mut self, bytes: u64) {
-        self.bytes += bytes;
-        self.inner.read_elsewhere(bytes);
+    fn shared(&mut self) -> Option<&mut dyn SharedSource> {
+        Some(self)
     }
 
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
@@ -488,6 +465,15 @@ impl Source for AuditedSource {
         // Called only after everything was read.
         self.result = unchanged.as_ref().err().map(|fault| fault.code);
         unchanged
+    }
+}
+
+impl SharedSource for AuditedSource {
+    fn read_elsewhere(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        if let Some(inner) = self.inner.shared() {
+            inner.read_elsewhere(bytes);
+        }
     }
 }
 
@@ -515,12 +501,16 @@ struct WatchedSource {
 }
 
 impl Source for WatchedSource {
-    fn info(&self) -> &SourceInfo {
-        self.inner.info()
-    }
+    xdfs_store::forward!(Source to inner: info, will_read, is_cold, is_slow, is_uniform);
+    // It is read by its own calls alone.
+    xdfs_store::defaults!(Source: direct, memory, shared);
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
         self.watched.during(|| self.inner.read_at(offset, buf))
+    }
+
+    fn next_data(&mut self, offset: u64, end: u64) -> Result<Option<ByteRange>, Fault> {
+        self.watched.during(|| self.inner.next_data(offset, end))
     }
 
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
@@ -550,9 +540,7 @@ impl AuditedSink {
 }
 
 impl Sink for AuditedSink {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
+    xdfs_store::forward!(Sink to inner: capabilities, hole, begin_write_back);
 
     fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault> {
         let written = self.watched.during(|| self.inner.write_at(offset, bufs));
@@ -582,14 +570,6 @@ impl Sink for AuditedSink {
         written
     }
 
-    fn hole(&mut self, range: ByteRange) {
-        self.inner.hole(range);
-    }
-
-    fn begin_write_back(&mut self, range: ByteRange) {
-        self.inner.begin_write_back(range);
-    }
-
     fn sync(&mut self) -> Result<(), Fault> {
         self.watched.during(|| self.inner.sync())
     }
@@ -602,17 +582,9 @@ impl Sink for AuditedSink {
         self.watched.during(|| self.inner.read_back(offset, buf))
     }
 
-    fn partial_number(&self) -> Result<u64, Fault> {
-        self.inner.partial_number()
-    }
-
-    fn written_elsewhere(&mut self, range: ByteRange) -> Result<(), Fault> {
-        let written = self.inner.written_elsewhere(range);
-        match &written {
-            Ok(()) => self.bytes += range.len(),
-            Err(fault) => self.end(Some(fault.code)),
-        }
-        written
+    fn shared(&mut self) -> Option<&mut dyn SharedPartial> {
+        let is_shared = self.inner.shared().is_some();
+        is_shared.then_some(self as &mut dyn SharedPartial)
     }
 
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
@@ -627,6 +599,27 @@ impl Sink for AuditedSink {
 
     fn discard(&mut self) -> Result<(), Fault> {
         self.watched.during(|| self.inner.discard())
+    }
+}
+
+impl SharedPartial for AuditedSink {
+    fn number(&mut self) -> Result<u64, Fault> {
+        match self.inner.shared() {
+            Some(shared) => shared.number(),
+            None => Err(unshared(&self.path)),
+        }
+    }
+
+    fn written_elsewhere(&mut self, range: ByteRange) -> Result<(), Fault> {
+        let written = match self.inner.shared() {
+            Some(shared) => shared.written_elsewhere(range),
+            None => Err(unshared(&self.path)),
+        };
+        match &written {
+            Ok(()) => self.bytes += range.len(),
+            Err(fault) => self.end(Some(fault.code)),
+        }
+        written
     }
 }
 

@@ -231,6 +231,9 @@ mod tests {
         fn verify_unchanged(&mut self) -> Result<(), Fault> {
             Ok(())
         }
+
+        xdfs_store::defaults!(Source: next_data, will_read, is_cold, direct, is_slow, memory,
+            is_uniform, shared);
     }
 
     /// The bytes read so far must not pass for the whole content.

@@ -175,6 +175,9 @@ impl Source for PackSource {
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
         Ok(())
     }
+
+    xdfs_store::defaults!(Source: next_data, will_read, is_cold, direct, is_slow, is_uniform,
+        shared);
 }
 
 impl Drop for PackSource {

@@ -127,6 +127,8 @@ impl Store for SlowStore {
     fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
         self.inner.check_sink(request)
     }
+
+    xdfs_store::defaults!(Store: read_pack, write_pack, packs_wait, call, open_file);
 }
 
 #[derive(Debug)]
@@ -158,6 +160,9 @@ impl Source for SlowSource {
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
         self.inner.verify_unchanged()
     }
+
+    xdfs_store::defaults!(Source: next_data, will_read, is_cold, direct, memory, is_uniform,
+        shared);
 }
 
 /// A sink with a gate before each write, or before publication.
@@ -201,6 +206,9 @@ impl Sink for SlowSink {
     fn discard(&mut self) -> Result<(), Fault> {
         self.inner.discard()
     }
+
+    xdfs_store::defaults!(Sink: begin_direct, end_direct, hole, begin_write_back, verify, read_back,
+        shared);
 }
 
 fn content(path: &[u8]) -> Vec<u8> {

@@ -5,9 +5,9 @@
 
 use std::fmt;
 
+use xdfs_proto::Fault;
 use xdfs_proto::file::{FileFlags, FileIdentity};
 use xdfs_proto::path::Attributes;
-use xdfs_proto::{Code, Fault};
 
 /// A request to open a file.
 #[derive(Clone, Debug)]
@@ -91,10 +91,4 @@ pub trait File: Send + Sync + fmt::Debug {
     /// # Errors
     /// A fault that names the path, also when there is no reader left.
     fn write_pipe(&self, bytes: &[u8]) -> Result<Option<usize>, Fault>;
-}
-
-/// The fault of a store without access in place.
-pub(crate) fn unsupported(path: &[u8]) -> Fault {
-    let cause = "files aren't worked on in place here";
-    Fault::new(Code::Unsupported, "open", cause).path(path)
 }

@@ -2,6 +2,10 @@
 //!
 //! A store opens sources and sinks by path. A sink declares its [`Capabilities`], from which the
 //! engine chooses its data path once per file, never per block.
+//!
+//! These traits have no default methods. A store of its own names the methods that it has no use
+//! for in [`defaults!`], and a layer over another store those that it passes on in [`forward!`]: so
+//! a method that is new, or that was forgotten, doesn't compile.
 
 #![forbid(unsafe_code)]
 // They panic where the descriptor can't be written.
@@ -10,10 +14,13 @@
 pub mod builtin;
 mod delta;
 mod file;
+#[doc(hidden)]
+pub mod layer;
 pub mod local;
 pub mod memory;
 mod pattern;
 pub mod rate;
+mod shared;
 pub mod stream;
 pub mod tree_journal;
 mod work;
@@ -26,6 +33,7 @@ pub use local::{
 };
 pub use memory::MemStore;
 pub use pattern::{NamePattern, PathPattern};
+pub use shared::{SharedPartial, SharedSource, SharedStore, unshared};
 pub use stream::{StreamSink, StreamSource};
 pub use work::{check_cancelled, watched};
 
@@ -38,7 +46,7 @@ use xdfs_proto::digest::{DigestKind, Fragment};
 use xdfs_proto::frame::Resume;
 use xdfs_proto::pack::{Failures, PackRequest, PackWriter};
 use xdfs_proto::path::{Answer, Call};
-use xdfs_proto::{ByteRange, Code, Fault, SourceTag};
+use xdfs_proto::{ByteRange, Fault, SourceTag};
 
 /// The capabilities of a sink. The engine adapts to a missing one, or refuses the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,49 +95,32 @@ pub trait Source: Send + fmt::Debug {
     ///
     /// # Errors
     /// A fault that names the path.
-    fn next_data(&mut self, offset: u64, end: u64) -> Result<Option<ByteRange>, Fault> {
-        Ok((offset < end).then_some(ByteRange { start: offset, end }))
-    }
+    fn next_data(&mut self, offset: u64, end: u64) -> Result<Option<ByteRange>, Fault>;
 
     /// Announces that `range` will be read soon. A hint.
-    fn will_read(&mut self, range: ByteRange) {
-        let _ = range;
-    }
+    fn will_read(&mut self, range: ByteRange);
 
     /// Whether `range` has to come from a disk, and [`Self::direct`] is a faster way to get it.
-    fn is_cold(&self, range: ByteRange) -> bool {
-        let _ = range;
-        false
-    }
+    fn is_cold(&self, range: ByteRange) -> bool;
 
     /// The same version of the source for another thread, which reads past the page cache: several
     /// of them keep a disk busy. `None` if there is no such way.
-    fn direct(&self) -> Option<Box<dyn Source>> {
-        None
-    }
+    fn direct(&self) -> Option<Box<dyn Source>>;
 
     /// Whether reads are slow, as over a network. Then workers read a few blocks ahead, and
     /// [`Self::next_data`], [`Self::will_read`] and [`Self::memory`] are not called.
-    fn is_slow(&self) -> bool {
-        false
-    }
+    fn is_slow(&self) -> bool;
 
     /// All bytes of the source, if they are in memory and do not change: they are sent from there.
-    fn memory(&self) -> Option<Arc<Vec<u8>>> {
-        None
-    }
+    fn memory(&self) -> Option<Arc<Vec<u8>>>;
 
     /// Whether every block of equal length has equal content, so that a block and its check value
     /// can be made once. True of `mem:zero` only.
-    fn is_uniform(&self) -> bool {
-        false
-    }
+    fn is_uniform(&self) -> bool;
 
-    /// Another process has read so many bytes of the same file in place of this source: they count
-    /// as if they were read here.
-    fn read_elsewhere(&mut self, bytes: u64) {
-        let _ = bytes;
-    }
+    /// The way to count what other processes read in place of this source; `None` if nothing is
+    /// counted.
+    fn shared(&mut self) -> Option<&mut dyn SharedSource>;
 
     /// Checks after the last read that the source is still the version of [`SourceInfo::tag`].
     ///
@@ -234,30 +225,20 @@ pub trait Sink: Send + fmt::Debug {
     ///
     /// # Errors
     /// A fault that names the path.
-    fn begin_direct(&mut self, range: ByteRange) -> Result<Option<Arc<dyn DirectWriter>>, Fault> {
-        let _ = range;
-        Ok(None)
-    }
+    fn begin_direct(&mut self, range: ByteRange) -> Result<Option<Arc<dyn DirectWriter>>, Fault>;
 
     /// Ends a write of another thread, with its result.
     ///
     /// # Errors
     /// The fault of the write, which names the path.
-    fn end_direct(&mut self, range: ByteRange, result: Result<(), Fault>) -> Result<(), Fault> {
-        let _ = range;
-        result
-    }
+    fn end_direct(&mut self, range: ByteRange, result: Result<(), Fault>) -> Result<(), Fault>;
 
     /// Declares `range` to be zeros that will not be written: its storage may be released. Sinks
     /// that accept only writes in order get the zeros by `write_at` instead.
-    fn hole(&mut self, range: ByteRange) {
-        let _ = range;
-    }
+    fn hole(&mut self, range: ByteRange);
 
     /// Starts to write `range` back to the disk without waiting, where the system can. A hint.
-    fn begin_write_back(&mut self, range: ByteRange) {
-        let _ = range;
-    }
+    fn begin_write_back(&mut self, range: ByteRange);
 
     /// Makes all data written so far durable. After an error nothing written since the last success
     /// may be claimed: the bytes must be written again (principle 2).
@@ -273,9 +254,7 @@ pub trait Sink: Send + fmt::Debug {
     ///
     /// # Errors
     /// A fault that names the path.
-    fn verify(&mut self) -> Result<Option<Vec<Fragment>>, Fault> {
-        Ok(Some(Vec::new()))
-    }
+    fn verify(&mut self) -> Result<Option<Vec<Fragment>>, Fault>;
 
     /// Reads what was written and isn't published yet: the bytes at `offset`, as many as there are
     /// and `buf` takes. Returns their number, 0 only at the end.
@@ -283,42 +262,10 @@ pub trait Sink: Send + fmt::Debug {
     /// # Errors
     /// A fault that names the path; [`Unsupported`](xdfs_proto::Code::Unsupported) if what was
     /// written can't be read.
-    fn read_back(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
-        let _ = (offset, buf);
-        Err(unsupported(
-            "read back",
-            b"",
-            "what was written can't be read here",
-        ))
-    }
+    fn read_back(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault>;
 
-    /// The number of the unfinished file in its file system. Processes on other machines with the
-    /// same file system find the file by it and write into it ([`Store::open_partial`]).
-    ///
-    /// # Errors
-    /// A fault that names the path; [`Unsupported`](xdfs_proto::Code::Unsupported) where only this
-    /// sink can write.
-    fn partial_number(&self) -> Result<u64, Fault> {
-        Err(unsupported(
-            "share the target",
-            b"",
-            "only this process can write to it",
-        ))
-    }
-
-    /// Another process has written `range` into the unfinished file and made it durable, so that it
-    /// may be [recorded](Self::record).
-    ///
-    /// # Errors
-    /// A fault that names the path, if the file doesn't reach as far.
-    fn written_elsewhere(&mut self, range: ByteRange) -> Result<(), Fault> {
-        let _ = range;
-        Err(unsupported(
-            "share the target",
-            b"",
-            "only this process can write to it",
-        ))
-    }
+    /// The unfinished file, for other processes that write into it; `None` if only this sink can.
+    fn shared(&mut self) -> Option<&mut dyn SharedPartial>;
 
     /// Appends durable fragments to the journal and makes the journal durable.
     ///
@@ -342,55 +289,31 @@ pub trait Sink: Send + fmt::Debug {
     fn discard(&mut self) -> Result<(), Fault>;
 }
 
-/// A namespace of files. The default methods refuse.
+/// A namespace of files.
 pub trait Store: Send + Sync + fmt::Debug {
     /// Whether opening a source or a sink is slow, as over a network. Then workers do it, and more
     /// calls are answered at once, since most of them wait. Sources and sinks declare separately
     /// whether they are slow.
-    fn is_slow(&self) -> bool {
-        false
-    }
+    fn is_slow(&self) -> bool;
 
     /// Opens a source.
     ///
     /// # Errors
     /// A fault that names the path.
-    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
-        Err(unsupported(
-            "open the source",
-            path,
-            "it can only be written",
-        ))
-    }
+    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault>;
 
     /// Opens a sink, with the journal of an earlier attempt where there is one.
     ///
     /// # Errors
     /// A fault that names the path. [`xdfs_proto::Code::Busy`] if another transfer writes there.
-    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
-        Err(only_read(&request.path))
-    }
-
-    /// Opens the unfinished file of the target `path` for writing. The sink is another process's,
-    /// on this machine or on another one with the same file system, which has told the number of
-    /// the file ([`Sink::partial_number`]) and publishes it.
-    ///
-    /// # Errors
-    /// A fault that names the path. [`xdfs_proto::Code::NotFound`] if there is no such file here,
-    /// [`xdfs_proto::Code::Stale`] if it is another one: then this isn't the same file system.
-    fn open_partial(&self, path: &[u8], number: u64) -> Result<Box<dyn File>, Fault> {
-        let _ = number;
-        Err(only_read(path))
-    }
+    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault>;
 
     /// Makes the checks of `open_sink` and returns the path that would be published, without
     /// writing anything.
     ///
     /// # Errors
     /// The faults that `open_sink` would return, as far as they can be foreseen.
-    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
-        Err(only_read(&request.path))
-    }
+    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault>;
 
     /// Reads the requested names beneath the directory `root` into a pack: one entry per name, in
     /// the order of the request; with [`PackRequest::follow`] it is that to which a symbolic link
@@ -405,10 +328,7 @@ pub trait Store: Send + Sync + fmt::Debug {
         root: &[u8],
         request: &PackRequest,
         pack: &mut PackWriter,
-    ) -> Result<(), Fault> {
-        let _ = (request, pack);
-        Err(no_names("read", root))
-    }
+    ) -> Result<(), Fault>;
 
     /// Writes the entries of a pack beneath the directory `root`, in order, each as a whole or not
     /// at all. Unless [`PackOptions::relaxed`] is set, the content of a file is durable before it
@@ -423,17 +343,11 @@ pub trait Store: Send + Sync + fmt::Debug {
         root: &[u8],
         options: PackOptions,
         pack: &[u8],
-    ) -> Result<Failures, Fault> {
-        let _ = (options, pack);
-        Err(no_names("write", root))
-    }
+    ) -> Result<Failures, Fault>;
 
     /// Whether packs that are not relaxed mostly wait for a disk, so that writing more packs at
     /// once is faster. A hint.
-    fn packs_wait(&self, root: &[u8]) -> bool {
-        let _ = root;
-        false
-    }
+    fn packs_wait(&self, root: &[u8]) -> bool;
 
     /// Answers a call about paths: passes the parts before the last to `part`, in order and none of
     /// them large, and returns the last one. Use [`watched`] to cancel calls that read or copy
@@ -446,34 +360,17 @@ pub trait Store: Send + Sync + fmt::Debug {
         &self,
         call: &Call,
         part: &mut dyn FnMut(Answer) -> Result<(), Fault>,
-    ) -> Result<Answer, Fault> {
-        let _ = part;
-        Err(no_names(call.operation(), call.path()))
-    }
+    ) -> Result<Answer, Fault>;
 
     /// Opens a file for access in place. Calls of [`Call::File`] are never passed to
     /// [`Self::call`]: the session answers them by this method and by [`File`].
     ///
     /// # Errors
-    /// A fault that names the path. [`Code::Stale`] if the path names another file than requested;
-    /// [`Code::Busy`] with the time of a retry while something is missing, such as the reader of a
-    /// pipe; [`Code::Unsupported`] in a store without access in place.
-    fn open_file(&self, request: &FileRequest) -> Result<OpenedFile, Fault> {
-        Err(file::unsupported(&request.path))
-    }
-}
-
-fn only_read(path: &[u8]) -> Fault {
-    unsupported("open the target", path, "it can only be read")
-}
-
-fn no_names(operation: &str, path: &[u8]) -> Fault {
-    let cause = "this place has no names that could be looked at";
-    unsupported(operation, path, cause)
-}
-
-fn unsupported(operation: &str, path: &[u8], cause: &str) -> Fault {
-    Fault::new(Code::Unsupported, operation, cause).path(path)
+    /// A fault that names the path. [`xdfs_proto::Code::Stale`] if the path names another file than requested;
+    /// [`xdfs_proto::Code::Busy`] with the time of a retry while something is missing, such as the reader of a
+    /// pipe; [`xdfs_proto::Code::Unsupported`] in a store without access in
+    /// place.
+    fn open_file(&self, request: &FileRequest) -> Result<OpenedFile, Fault>;
 }
 
 /// The time until the retry of a busy target.

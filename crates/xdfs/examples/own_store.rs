@@ -108,6 +108,8 @@ impl Store for Squares {
         }
         Ok(request.path.clone())
     }
+
+    xdfs::store::defaults!(Store: is_slow, read_pack, write_pack, packs_wait, call, open_file);
 }
 
 #[derive(Debug)]
@@ -131,6 +133,9 @@ impl Source for SquaresSource {
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
         Ok(())
     }
+
+    xdfs::store::defaults!(Source: next_data, will_read, is_cold, direct, is_slow, memory,
+        is_uniform, shared);
 }
 
 /// A file being received; it gets its name once it is complete and verified.
@@ -184,4 +189,7 @@ impl Sink for KeptSink {
         self.content.clear();
         Ok(())
     }
+
+    xdfs::store::defaults!(Sink: begin_direct, end_direct, hole, begin_write_back, verify,
+        read_back, shared);
 }

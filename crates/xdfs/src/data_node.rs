@@ -15,7 +15,7 @@ use xdfs_security::export::{Exports, Rights};
 use xdfs_security::identity::Fingerprint;
 use xdfs_security::trust::mutual_server;
 use xdfs_security::{Method, Principal};
-use xdfs_store::Store;
+use xdfs_store::SharedStore;
 
 use crate::gridftp::GridftpAddress;
 use crate::server::ServerBuilder;
@@ -79,7 +79,7 @@ impl NodeRules for Duties {
         Arc::clone(&self.tls)
     }
 
-    fn store(&self, user: Option<&str>) -> Result<Arc<dyn Store>, Fault> {
+    fn store(&self, user: Option<&str>) -> Result<Arc<dyn SharedStore>, Fault> {
         self.exports.store_for(&Principal {
             user: user.unwrap_or("anonymous").to_owned(),
             method: match user {

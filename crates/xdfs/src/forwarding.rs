@@ -113,6 +113,9 @@ impl Store for ForwardingStore {
             _ => fault,
         })
     }
+
+    xdfs_store::defaults!(Store: open_source, open_sink, check_sink, read_pack, write_pack,
+        packs_wait, open_file);
 }
 
 /// Whether a call may be made in the session of another process.

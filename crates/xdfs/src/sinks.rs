@@ -31,4 +31,7 @@ impl Store for Nameless {
     fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
         Ok(request.path.clone())
     }
+
+    xdfs_store::defaults!(Store: is_slow, open_source, read_pack, write_pack, packs_wait, call,
+        open_file);
 }

@@ -2,11 +2,14 @@
 //! [`Client::download_to`](crate::Client::download_to).
 //!
 //! A [`Store`] opens a [`Source`] to be read, and a [`Sink`] to be written. Their documentation
-//! says what the engine relies on; [`MemStore`] is a small one.
+//! says what the engine relies on; [`MemStore`] is a small one. Methods that a store has no use
+//! for are named in [`defaults!`], and those that a layer over another store passes on in
+//! [`forward!`].
 
 pub use xdfs_proto::digest::Fragment;
 pub use xdfs_proto::frame::Resume;
 pub use xdfs_proto::{ByteRange, SourceTag};
 pub use xdfs_store::{
     Capabilities, LocalStore, MemStore, OpenedSink, Sink, SinkRequest, Source, SourceInfo, Store,
+    defaults, forward,
 };

@@ -36,6 +36,9 @@ impl Store for Slow {
         }
         Ok(Answer::Done)
     }
+
+    xdfs_store::defaults!(Store: is_slow, open_source, open_sink, check_sink, read_pack, write_pack,
+        packs_wait, open_file);
 }
 
 fn files() -> SessionFiles {

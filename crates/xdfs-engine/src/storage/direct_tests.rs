@@ -123,6 +123,8 @@ impl Sink for DirectSink {
     fn discard(&mut self) -> Result<(), Fault> {
         Ok(())
     }
+
+    xdfs_store::defaults!(Sink: end_direct, hole, begin_write_back, verify, read_back, shared);
 }
 
 impl Drop for DirectSink {

@@ -81,6 +81,9 @@ impl Sink for BrokenSink {
     fn discard(&mut self) -> Result<(), Fault> {
         self.pass(Broken::Discard)
     }
+
+    xdfs_store::defaults!(Sink: begin_direct, end_direct, hole, begin_write_back, read_back,
+        shared);
 }
 
 fn next(storage: &mut Storage) -> SinkCompletion {
@@ -220,6 +223,9 @@ impl Sink for MemorySink {
     fn discard(&mut self) -> Result<(), Fault> {
         Ok(())
     }
+
+    xdfs_store::defaults!(Sink: begin_direct, end_direct, begin_write_back, verify, read_back,
+        shared);
 }
 
 /// Data of a damaged block is replaced by the resent block, wherever the damaged one began. Both

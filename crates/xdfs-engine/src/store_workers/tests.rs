@@ -24,6 +24,9 @@ impl Store for Broken {
         assert!(self.0.is_joined());
         Ok(Failures::default())
     }
+
+    xdfs_store::defaults!(Store: is_slow, open_source, open_sink, check_sink, packs_wait, call,
+        open_file);
 }
 
 fn next(threads: &mut StoreWorkers) -> StoreCompletion {
@@ -101,6 +104,9 @@ impl Store for Far {
         thread::sleep(self.0);
         Ok(Failures::default())
     }
+
+    xdfs_store::defaults!(Store: is_slow, open_source, open_sink, check_sink, read_pack, packs_wait,
+        call, open_file);
 }
 
 #[cfg(target_os = "linux")]
@@ -156,6 +162,9 @@ impl Store for Unsynced {
         self.steps.lock().unwrap().push("sync");
         Err(Fault::new(Code::Io, "synchronise", "the disk is gone"))
     }
+
+    xdfs_store::defaults!(Store: is_slow, open_source, open_sink, check_sink, read_pack, packs_wait,
+        open_file);
 }
 
 /// [K-25]

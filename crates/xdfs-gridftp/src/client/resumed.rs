@@ -6,12 +6,11 @@
 //! when all bytes are here, as everything that came anew is. If it differs, it is removed, and the
 //! next attempt begins anew: a mixture of two versions never gets the name of the file.
 
-use std::io::IoSlice;
 use std::sync::Arc;
 
 use xdfs_proto::digest::Fragment;
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet, Retry, SourceTag};
-use xdfs_store::{Capabilities, OpenedSink, Sink, SinkRequest, Store};
+use xdfs_store::{OpenedSink, Sink, SinkRequest, Store};
 
 use super::features::Features;
 use super::link::Link;
@@ -73,9 +72,9 @@ impl FtpStore {
 }
 
 impl Store for Target {
-    fn is_slow(&self) -> bool {
-        self.store.is_slow()
-    }
+    xdfs_store::forward!(Store to store: is_slow, check_sink);
+    // It is the target of one download.
+    xdfs_store::defaults!(Store: open_source, read_pack, write_pack, packs_wait, call, open_file);
 
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
         let opened = self.store.open_sink(request)?;
@@ -100,10 +99,6 @@ impl Store for Target {
             unverified: true,
             ..opened
         })
-    }
-
-    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
-        self.store.check_sink(request)
     }
 }
 
@@ -169,25 +164,10 @@ impl ResumedSink {
 }
 
 impl Sink for ResumedSink {
-    fn capabilities(&self) -> Capabilities {
-        self.sink.capabilities()
-    }
-
-    fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault> {
-        self.sink.write_at(offset, bufs)
-    }
-
-    fn hole(&mut self, range: ByteRange) {
-        self.sink.hole(range);
-    }
-
-    fn begin_write_back(&mut self, range: ByteRange) {
-        self.sink.begin_write_back(range);
-    }
-
-    fn sync(&mut self) -> Result<(), Fault> {
-        self.sink.sync()
-    }
+    xdfs_store::forward!(Sink to sink: capabilities, write_at, hole, begin_write_back, sync,
+        read_back, shared, record, discard);
+    // A resumed download waits for the network, not for the disk.
+    xdfs_store::defaults!(Sink: begin_direct, end_direct);
 
     fn verify(&mut self) -> Result<Option<Vec<Fragment>>, Fault> {
         if self.is_unverified {
@@ -201,14 +181,6 @@ impl Sink for ResumedSink {
             true => Ok(None),
             false => Ok(Some(self.held.clone())),
         }
-    }
-
-    fn read_back(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
-        self.sink.read_back(offset, buf)
-    }
-
-    fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
-        self.sink.record(durable)
     }
 
     fn publish(&mut self, length: u64, fresh: &[Fragment]) -> Result<(), Fault> {
@@ -225,9 +197,5 @@ impl Sink for ResumedSink {
             }
             Err(fault) => Err(fault),
         }
-    }
-
-    fn discard(&mut self) -> Result<(), Fault> {
-        self.sink.discard()
     }
 }

@@ -650,6 +650,9 @@ impl Sink for FtpSink {
         self.abandon(Self::remove_hidden);
         Ok(())
     }
+
+    xdfs_store::defaults!(Sink: begin_direct, end_direct, hole, begin_write_back, verify, read_back,
+        shared);
 }
 
 impl Drop for FtpSink {

@@ -235,6 +235,9 @@ impl Source for FtpSource {
                 .retry(Retry::Now))
         })
     }
+
+    xdfs_store::defaults!(Source: next_data, will_read, is_cold, direct, memory, is_uniform,
+        shared);
 }
 
 impl Drop for FtpSource {

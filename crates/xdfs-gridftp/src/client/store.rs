@@ -101,4 +101,6 @@ impl Store for FtpStore {
             false => fault,
         })
     }
+
+    xdfs_store::defaults!(Store: open_file);
 }

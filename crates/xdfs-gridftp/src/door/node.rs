@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use mio::Interest;
 use rustls::{ServerConfig, ServerConnection};
 use xdfs_proto::{Code, Fault, RangeSet};
-use xdfs_store::Store;
+use xdfs_store::SharedStore;
 use xdfs_sys::poll::{Event, Poller};
 
 use super::channels::{CONTROL, Channels};
@@ -47,7 +47,7 @@ pub trait NodeRules: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// There is nothing for this user here.
-    fn store(&self, user: Option<&str>) -> Result<Arc<dyn Store>, Fault>;
+    fn store(&self, user: Option<&str>) -> Result<Arc<dyn SharedStore>, Fault>;
 }
 
 /// What is to be reported.

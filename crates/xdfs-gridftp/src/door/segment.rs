@@ -399,6 +399,9 @@ mod tests {
                 false => Ok(Answer::Done),
             }
         }
+
+        xdfs_store::defaults!(Store: is_slow, open_source, open_sink, check_sink, read_pack,
+            packs_wait, open_file);
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use xdfs_proto::digest::Fragment;
 use xdfs_proto::{ByteRange, Code, Fault, SourceTag};
-use xdfs_store::{Capabilities, DirectWriter, OpenedSink, Sink, SinkRequest, Source, SourceInfo};
+use xdfs_store::{
+    DirectWriter, OpenedSink, SharedPartial, Sink, SinkRequest, Source, unshared,
+};
 
 use super::folder::Folder;
 use super::quota::Hold;
@@ -38,9 +40,8 @@ pub(super) struct ExportSource {
 }
 
 impl Source for ExportSource {
-    fn info(&self) -> &SourceInfo {
-        self.inner.info()
-    }
+    xdfs_store::forward!(Source to inner: info, will_read, is_cold, is_slow, memory, is_uniform,
+        shared);
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
         let result = self.inner.read_at(offset, buf);
@@ -52,29 +53,9 @@ impl Source for ExportSource {
         result.map_err(|fault| self.prefix.fault(fault))
     }
 
-    fn will_read(&mut self, range: ByteRange) {
-        self.inner.will_read(range);
-    }
-
-    fn is_cold(&self, range: ByteRange) -> bool {
-        self.inner.is_cold(range)
-    }
-
     fn direct(&self) -> Option<Box<dyn Source>> {
         let (inner, prefix) = (self.inner.direct()?, self.prefix.clone());
         Some(Box::new(Self { inner, prefix }))
-    }
-
-    fn is_slow(&self) -> bool {
-        self.inner.is_slow()
-    }
-
-    fn is_uniform(&self) -> bool {
-        self.inner.is_uniform()
-    }
-
-    fn read_elsewhere(&mut self, bytes: u64) {
-        self.inner.read_elsewhere(bytes);
     }
 
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
@@ -193,9 +174,7 @@ impl ExportSink {
 }
 
 impl Sink for ExportSink {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
+    xdfs_store::forward!(Sink to inner: capabilities, hole, begin_write_back);
 
     fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault> {
         let length = bufs.iter().map(|buf| buf.len() as u64).sum();
@@ -216,14 +195,6 @@ impl Sink for ExportSink {
         self.seen(written)
     }
 
-    fn hole(&mut self, range: ByteRange) {
-        self.inner.hole(range);
-    }
-
-    fn begin_write_back(&mut self, range: ByteRange) {
-        self.inner.begin_write_back(range);
-    }
-
     fn sync(&mut self) -> Result<(), Fault> {
         let result = self.inner.sync();
         self.seen(result)
@@ -239,15 +210,9 @@ impl Sink for ExportSink {
         self.seen(result)
     }
 
-    fn partial_number(&self) -> Result<u64, Fault> {
-        let result = self.inner.partial_number();
-        self.seen(result)
-    }
-
-    fn written_elsewhere(&mut self, range: ByteRange) -> Result<(), Fault> {
-        self.reach(range.end)?;
-        let result = self.inner.written_elsewhere(range);
-        self.seen(result)
+    fn shared(&mut self) -> Option<&mut dyn SharedPartial> {
+        let is_shared = self.inner.shared().is_some();
+        is_shared.then_some(self as &mut dyn SharedPartial)
     }
 
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
@@ -285,6 +250,23 @@ impl Sink for ExportSink {
             hold.removed();
         }
         self.leaves |= result.is_err();
+        self.seen(result)
+    }
+}
+
+impl SharedPartial for ExportSink {
+    fn number(&mut self) -> Result<u64, Fault> {
+        let inner = self.inner.shared();
+        let result = inner.map_or_else(|| Err(unshared(&self.path)), |shared| shared.number());
+        self.seen(result)
+    }
+
+    fn written_elsewhere(&mut self, range: ByteRange) -> Result<(), Fault> {
+        self.reach(range.end)?;
+        let result = match self.inner.shared() {
+            Some(shared) => shared.written_elsewhere(range),
+            None => Err(unshared(&self.path)),
+        };
         self.seen(result)
     }
 }

@@ -46,7 +46,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use xdfs_proto::{Code, Fault};
-use xdfs_store::Store;
+use xdfs_store::SharedStore;
 use xdfs_sys::ids::Ids;
 
 pub use apart::Roots;
@@ -191,7 +191,7 @@ impl Exports {
     ///
     /// # Errors
     /// [`Code::PermissionDenied`]: the principal is anonymous, and nothing is public.
-    pub fn store_for(&self, principal: &Principal) -> Result<Arc<dyn Store>, Fault> {
+    pub fn store_for(&self, principal: &Principal) -> Result<Arc<dyn SharedStore>, Fault> {
         let exports = &self.shared.exports;
         let rights: Vec<Rights> = exports.iter().map(|e| e.rights_of(principal)).collect();
         let is_anonymous = principal.method == Method::Anonymous;

@@ -6,7 +6,7 @@ use xdfs_proto::pack::{Failures, PackRequest, PackWriter};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{CAUSE_ADDS_ONLY, Code, Fault, Retry};
 use xdfs_store::{
-    File, FileRequest, OpenedFile, OpenedSink, PackOptions, SinkRequest, Source, Store,
+    File, FileRequest, OpenedFile, OpenedSink, PackOptions, SharedStore, SinkRequest, Source, Store,
 };
 
 use super::builtin::BuiltIn;
@@ -251,6 +251,9 @@ fn hold(folder: &Folder, request: &SinkRequest) -> Result<Option<(Vec<u8>, Hold)
 }
 
 impl Store for ExportStore {
+    // The directories of exports are local.
+    xdfs_store::defaults!(Store: is_slow);
+
     fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
         if let Some(built_in) = BuiltIn::of(path) {
             return built_in.source(&self.principal);
@@ -288,16 +291,6 @@ impl Store for ExportStore {
             held => held.map(|(_, hold)| hold),
         };
         ExportSink::wrap(opened, &inner, terms, folder, hold)
-    }
-
-    fn open_partial(&self, path: &[u8], number: u64) -> Result<Box<dyn File>, Fault> {
-        let located = self.locate(OPEN_TARGET, path, b"", Rights::CREATE)?;
-        let prefix = located.prefix.clone();
-        let Some(folder) = self.folder(&located, false)? else {
-            return Err(gone(OPEN_TARGET).path(path));
-        };
-        let opened = folder.files.open_partial(&located.inner, number);
-        opened.map_err(|fault| prefix.fault(fault))
     }
 
     fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
@@ -364,6 +357,18 @@ impl Store for ExportStore {
 
     fn open_file(&self, request: &FileRequest) -> Result<OpenedFile, Fault> {
         self.open_in_place(request)
+    }
+}
+
+impl SharedStore for ExportStore {
+    fn open_partial(&self, path: &[u8], number: u64) -> Result<Box<dyn File>, Fault> {
+        let located = self.locate(OPEN_TARGET, path, b"", Rights::CREATE)?;
+        let prefix = located.prefix.clone();
+        let Some(folder) = self.folder(&located, false)? else {
+            return Err(gone(OPEN_TARGET).path(path));
+        };
+        let opened = folder.files.open_partial(&located.inner, number);
+        opened.map_err(|fault| prefix.fault(fault))
     }
 }
 

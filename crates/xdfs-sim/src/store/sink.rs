@@ -161,6 +161,8 @@ impl Sink for SimSink {
         self.is_done = true;
         Ok(())
     }
+
+    xdfs_store::defaults!(Sink: begin_direct, end_direct, begin_write_back, read_back, shared);
 }
 
 impl Drop for SimSink {

@@ -99,4 +99,6 @@ impl Source for SimSource {
         }
         Ok(())
     }
+
+    xdfs_store::defaults!(Source: will_read, is_cold, direct, memory, is_uniform, shared);
 }

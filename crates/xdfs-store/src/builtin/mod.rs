@@ -9,13 +9,13 @@ mod source;
 pub use sink::NullSink;
 pub use source::ZeroSource;
 
+use std::sync::Arc;
+
 use xdfs_proto::pack::{Failures, PackRequest, PackWriter};
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::{Code, Fault};
 
-use crate::{
-    FileRequest, LocalStore, OpenedFile, OpenedSink, PackOptions, SinkRequest, Source, Store,
-};
+use crate::{FileRequest, OpenedFile, OpenedSink, PackOptions, SinkRequest, Source, Store};
 
 /// The path of the endless source of zeros.
 pub const ZERO: &[u8] = b"mem:zero";
@@ -27,13 +27,14 @@ const PREFIX: &[u8] = b"mem:";
 /// ignored. A file whose name begins like a built-in one is reached through `./`.
 #[derive(Clone, Debug)]
 pub struct ServerStore {
-    files: LocalStore,
+    files: Arc<dyn Store>,
 }
 
 impl ServerStore {
     /// Adds the built-in paths to a store of files.
     #[must_use]
-    pub fn new(files: LocalStore) -> Self {
+    pub fn new(files: impl Store + 'static) -> Self {
+        let files = Arc::new(files);
         Self { files }
     }
 }
@@ -96,6 +97,8 @@ fn paths(call: &Call) -> [&[u8]; 2] {
 }
 
 impl Store for ServerStore {
+    crate::forward!(Store to files: is_slow);
+
     fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
         match built_in(path) {
             None => self.files.open_source(path),
@@ -175,7 +178,7 @@ impl Store for ServerStore {
     fn open_file(&self, request: &FileRequest) -> Result<OpenedFile, Fault> {
         match built_in(&request.path) {
             None => self.files.open_file(request),
-            Some(name) => Err(crate::file::unsupported(name)),
+            Some(name) => Err(crate::layer::no_files(name)),
         }
     }
 }

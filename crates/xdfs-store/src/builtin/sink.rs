@@ -51,4 +51,7 @@ impl Sink for NullSink {
     fn discard(&mut self) -> Result<(), Fault> {
         Ok(())
     }
+
+    crate::defaults!(Sink: begin_direct, end_direct, hole, begin_write_back, verify, read_back,
+        shared);
 }

@@ -49,4 +49,6 @@ impl Source for ZeroSource {
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
         Ok(())
     }
+
+    crate::defaults!(Source: next_data, will_read, is_cold, direct, is_slow, memory, shared);
 }

@@ -40,7 +40,7 @@ use xdfs_proto::pack::{Entry, Failures, PackRequest, PackWriter, Preserve};
 use xdfs_proto::path::{Answer, Attributes, Call, PartialFile};
 use xdfs_sys::fs::{Dir, SyncKind};
 
-use crate::{File, FileRequest, OpenedFile, OpenedSink, SinkRequest, Source, Store};
+use crate::{File, FileRequest, OpenedFile, OpenedSink, SharedStore, SinkRequest, Source, Store};
 
 /// Attributes of a path of the local user, by one system call; with `follow`, of a symbolic link's
 /// target. `None` if there is no such entry or it can't be read.
@@ -155,14 +155,6 @@ impl Store for LocalStore {
         sink::open(target, &request)
     }
 
-    fn open_partial(&self, path: &[u8], number: u64) -> Result<Box<dyn File>, Fault> {
-        let request = SinkRequest::of_partial(path);
-        self.refuse_read_only(&request)?;
-        let target = target::Target::resolve(self.root.as_deref(), &request)?;
-        let file = partial::open_numbered(&target, number)?;
-        calls::opened_file(file, path)
-    }
-
     fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
         self.refuse_read_only(request)?;
         let target = target::Target::resolve(self.root.as_deref(), request)?;
@@ -226,5 +218,17 @@ impl Store for LocalStore {
 
     fn open_file(&self, request: &FileRequest) -> Result<OpenedFile, Fault> {
         calls::open_file(self, request)
+    }
+
+    crate::defaults!(Store: is_slow);
+}
+
+impl SharedStore for LocalStore {
+    fn open_partial(&self, path: &[u8], number: u64) -> Result<Box<dyn File>, Fault> {
+        let request = SinkRequest::of_partial(path);
+        self.refuse_read_only(&request)?;
+        let target = target::Target::resolve(self.root.as_deref(), &request)?;
+        let file = partial::open_numbered(&target, number)?;
+        calls::opened_file(file, path)
     }
 }

@@ -199,6 +199,8 @@ impl Sink for PublishedSink {
         JournalFile::remove(&self.target.dir, &self.names).map_err(|error| self.fault(&error))?;
         Ok(())
     }
+
+    crate::defaults!(Sink: begin_direct, end_direct, hole, begin_write_back, shared);
 }
 
 impl Drop for PublishedSink {

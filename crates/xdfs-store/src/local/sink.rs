@@ -24,7 +24,9 @@ use super::reread::Reread;
 use super::source::LocalSource;
 use super::target::Target;
 use super::zeros;
-use crate::{Capabilities, DirectWriter, OpenedSink, Sink, SinkRequest, Source, work};
+use crate::{
+    Capabilities, DirectWriter, OpenedSink, SharedPartial, Sink, SinkRequest, Source, work,
+};
 
 /// Files below this length aren't preallocated: file systems place them well anyway.
 const PREALLOCATE_BYTES_MIN: u64 = 1 << 20;
@@ -577,29 +579,8 @@ impl Sink for LocalSink {
         read.map_err(|error| self.fault("read back", &error))
     }
 
-    fn partial_number(&self) -> Result<u64, Fault> {
-        let meta = fs::meta(&self.file).map_err(|error| self.fault("share the file", &error))?;
-        let number = meta.identity.map(|(_, number)| number);
-        number.ok_or_else(|| {
-            let cause = "files have no numbers in this file system";
-            Fault::new(Code::Unsupported, "share the file", cause).path(&self.target.path)
-        })
-    }
-
-    fn written_elsewhere(&mut self, range: ByteRange) -> Result<(), Fault> {
-        self.unverified("share the file")?;
-        let meta = fs::meta(&self.file).map_err(|error| self.fault("share the file", &error))?;
-        if range.end > meta.length {
-            let cause = format!(
-                "{range} is told to be written, and the file has {} bytes",
-                meta.length
-            );
-            return Err(Fault::new(Code::Io, "share the file", cause).path(&self.target.path));
-        }
-        self.size = self.size.max(meta.length);
-        self.unsynced.remove(range);
-        self.lost.remove(range);
-        Ok(())
+    fn shared(&mut self) -> Option<&mut dyn SharedPartial> {
+        Some(self)
     }
 
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
@@ -656,6 +637,33 @@ impl Sink for LocalSink {
     fn discard(&mut self) -> Result<(), Fault> {
         self.remove_hidden()
             .map_err(|error| self.fault("discard", &error))
+    }
+}
+
+impl SharedPartial for LocalSink {
+    fn number(&mut self) -> Result<u64, Fault> {
+        let meta = fs::meta(&self.file).map_err(|error| self.fault("share the file", &error))?;
+        let number = meta.identity.map(|(_, number)| number);
+        number.ok_or_else(|| {
+            let cause = "files have no numbers in this file system";
+            Fault::new(Code::Unsupported, "share the file", cause).path(&self.target.path)
+        })
+    }
+
+    fn written_elsewhere(&mut self, range: ByteRange) -> Result<(), Fault> {
+        self.unverified("share the file")?;
+        let meta = fs::meta(&self.file).map_err(|error| self.fault("share the file", &error))?;
+        if range.end > meta.length {
+            let cause = format!(
+                "{range} is reported as written, and the file has {} bytes",
+                meta.length
+            );
+            return Err(Fault::new(Code::Io, "share the file", cause).path(&self.target.path));
+        }
+        self.size = self.size.max(meta.length);
+        self.unsynced.remove(range);
+        self.lost.remove(range);
+        Ok(())
     }
 }
 

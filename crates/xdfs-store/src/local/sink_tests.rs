@@ -279,7 +279,7 @@ fn others_write_into_the_file_that_is_published_and_into_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let store = crate::LocalStore::rooted(dir.path(), false).unwrap();
     let elsewhere = crate::LocalStore::rooted(dir.path(), false).unwrap();
-    use crate::Store as _;
+    use crate::{SharedStore as _, Store as _};
     let asked = SinkRequest {
         resume: Resume::Never,
         ..request()
@@ -287,26 +287,26 @@ fn others_write_into_the_file_that_is_published_and_into_no_other() {
     let open_it = |number| elsewhere.open_partial(b"file", number);
     assert_eq!(open_it(1).unwrap_err().code, Code::NotFound);
     let mut sink = store.open_sink(&asked).unwrap().sink;
-    let number = sink.partial_number().unwrap();
+    let number = sink.shared().unwrap().number().unwrap();
     assert_eq!(open_it(number + 1).unwrap_err().code, Code::Stale);
     let stale = open_it(number).unwrap();
     stale.write_at(0, b"abc").unwrap();
     // More than is there isn't believed.
     let range = |start, end| ByteRange { start, end };
     assert_eq!(
-        sink.written_elsewhere(range(0, 4)).unwrap_err().code,
+        sink.shared().unwrap().written_elsewhere(range(0, 4)).unwrap_err().code,
         Code::Io
     );
-    sink.written_elsewhere(range(0, 3)).unwrap();
+    sink.shared().unwrap().written_elsewhere(range(0, 3)).unwrap();
     sink.record(&[fragment(0, 3)]).unwrap();
     drop(sink);
     // The next attempt begins anew, with a file into which nobody else writes.
     let mut sink = store.open_sink(&asked).unwrap().sink;
-    let next = sink.partial_number().unwrap();
+    let next = sink.shared().unwrap().number().unwrap();
     stale.write_at(0, b"xxxxxx").unwrap();
     assert_eq!(open_it(next).unwrap().attributes().unwrap().size, 0);
     open_it(next).unwrap().write_at(0, b"defg").unwrap();
-    sink.written_elsewhere(range(0, 4)).unwrap();
+    sink.shared().unwrap().written_elsewhere(range(0, 4)).unwrap();
     sink.publish(4, &[]).unwrap();
     assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"defg");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);

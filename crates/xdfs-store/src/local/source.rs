@@ -315,6 +315,8 @@ impl Source for LocalSource {
             None => Err(self.changed("it was being written when it was opened")),
         }
     }
+
+    crate::defaults!(Source: is_slow, memory, is_uniform, shared);
 }
 
 /// A source that is read by direct I/O, except for its last bytes and for memory that is not
@@ -375,6 +377,9 @@ impl Source for DirectSource {
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
         self.cached.verify_unchanged()
     }
+
+    crate::defaults!(Source: next_data, will_read, is_cold, direct, is_slow, memory, is_uniform,
+        shared);
 }
 
 #[cfg(test)]

@@ -149,4 +149,6 @@ impl Store for MemStore {
         }
         Ok(name)
     }
+
+    crate::defaults!(Store: is_slow, read_pack, write_pack, packs_wait, call, open_file);
 }

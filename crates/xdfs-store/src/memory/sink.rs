@@ -106,4 +106,6 @@ impl Sink for MemSink {
         self.bytes = Vec::new();
         Ok(())
     }
+
+    crate::defaults!(Sink: begin_direct, end_direct, hole, begin_write_back, verify, shared);
 }

@@ -48,4 +48,7 @@ impl Source for MemSource {
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
         Ok(())
     }
+
+    crate::defaults!(Source: next_data, will_read, is_cold, direct, is_slow, memory, is_uniform,
+        shared);
 }

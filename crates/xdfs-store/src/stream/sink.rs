@@ -151,6 +151,9 @@ impl Sink for StreamSink {
         self.early_bytes = 0;
         Ok(())
     }
+
+    crate::defaults!(Sink: begin_direct, end_direct, hole, begin_write_back, verify, read_back,
+        shared);
 }
 
 impl fmt::Debug for StreamSink {

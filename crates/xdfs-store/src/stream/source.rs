@@ -62,6 +62,9 @@ impl Source for StreamSource {
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
         Ok(())
     }
+
+    crate::defaults!(Source: next_data, will_read, is_cold, direct, is_slow, memory, is_uniform,
+        shared);
 }
 
 impl fmt::Debug for StreamSource {

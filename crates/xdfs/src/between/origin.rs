@@ -47,6 +47,9 @@ impl Store for Origin {
         let answer = self.0.client()?.call(call.clone());
         answer.map_err(|fault| self.0.named(fault))
     }
+
+    xdfs_store::defaults!(Store: open_sink, check_sink, read_pack, write_pack, packs_wait,
+        open_file);
 }
 
 /// A source whose faults say at which server they happened.
@@ -75,6 +78,9 @@ impl Source for NamedSource {
         let verified = self.source.verify_unchanged();
         verified.map_err(|fault| self.file.named(fault))
     }
+
+    xdfs_store::defaults!(Source: next_data, will_read, is_cold, direct, memory, is_uniform,
+        shared);
 }
 
 /// A file that is read in a session. It outlives broken sessions, as open files do.
@@ -182,4 +188,7 @@ impl Source for SessionSource {
             .path(&self.path)
             .retry(Retry::Now))
     }
+
+    xdfs_store::defaults!(Source: next_data, will_read, is_cold, direct, is_slow, memory,
+        is_uniform, shared);
 }

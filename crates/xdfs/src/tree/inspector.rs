@@ -124,4 +124,7 @@ impl Store for PackInspector {
         };
         self.store.write_pack(root, how, pack)
     }
+
+    xdfs_store::defaults!(Store: is_slow, open_source, open_sink, check_sink, read_pack, call,
+        open_file);
 }

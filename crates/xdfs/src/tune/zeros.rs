@@ -39,4 +39,7 @@ impl Source for BoundedZeros {
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
         Ok(())
     }
+
+    xdfs_store::defaults!(Source: next_data, will_read, is_cold, direct, is_slow, memory,
+        is_uniform, shared);
 }

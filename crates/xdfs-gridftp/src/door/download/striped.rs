@@ -93,8 +93,10 @@ impl Download {
         if !link.channels.stripes.is_done() {
             return Ok(Step::Wait);
         }
-        if let Feed::File { source, .. } = &mut self.feed {
-            source.read_elsewhere(self.ranges.total());
+        if let Feed::File { source, .. } = &mut self.feed
+            && let Some(shared) = source.shared()
+        {
+            shared.read_elsewhere(self.ranges.total());
         }
         self.feed.verify()?;
         Ok(Step::Done(Outcome::Done))

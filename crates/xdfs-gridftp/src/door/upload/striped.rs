@@ -1,5 +1,7 @@
 //! Files that come by data nodes: what the server does for them, and what a node does.
 
+use xdfs_store::{SharedStore, unshared};
+
 use super::*;
 use crate::door::stripes::Heard;
 use crate::node::{Report, StoreOrder};
@@ -13,7 +15,7 @@ pub(super) struct Told {
 
 impl Upload {
     /// What a node is ordered: to write into the unfinished file that is open here.
-    pub(crate) fn of_order(store: &dyn Store, order: &StoreOrder) -> Result<Self, Fault> {
+    pub(crate) fn of_order(store: &dyn SharedStore, order: &StoreOrder) -> Result<Self, Fault> {
         let file = store.open_partial(&order.path, order.partial)?;
         let target = Target::InPlace(file, 0);
         Ok(Self {
@@ -26,14 +28,15 @@ impl Upload {
     ///
     /// # Errors
     /// Nobody else can write there.
-    pub(crate) fn order(&self, user: Option<String>) -> Result<Option<StoreOrder>, Fault> {
-        let (Target::Sink(sink), Mode::Extended) = (&self.target, self.mode) else {
+    pub(crate) fn order(&mut self, user: Option<String>) -> Result<Option<StoreOrder>, Fault> {
+        let (Target::Sink(sink), Mode::Extended) = (&mut self.target, self.mode) else {
             return Ok(None);
         };
+        let shared = sink.shared().ok_or_else(|| unshared(&self.path))?;
         Ok(Some(StoreOrder {
             user,
             path: self.path.clone(),
-            partial: sink.partial_number()?,
+            partial: shared.number()?,
         }))
     }
 
@@ -126,7 +129,8 @@ impl Upload {
         }
         let mut fragments = Vec::new();
         for range in ranges {
-            sink.written_elsewhere(*range)?;
+            let shared = sink.shared().ok_or_else(|| unshared(&self.path))?;
+            shared.written_elsewhere(*range)?;
             self.receiver.stored(*range).map_err(|e| violation(&e))?;
             fragments.push(Fragment {
                 range: *range,
