@@ -338,12 +338,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// A fault that names `root`, also for a pack that can't be decoded.
     /// [`xdfs_proto::Code::Unsupported`] in a store without names.
-    fn write_pack(
-        &self,
-        root: &[u8],
-        options: PackOptions,
-        pack: &[u8],
-    ) -> Result<Failures, Fault>;
+    fn write_pack(&self, root: &[u8], options: PackOptions, pack: &[u8])
+    -> Result<Failures, Fault>;
 
     /// Whether packs that are not relaxed mostly wait for a disk, so that writing more packs at
     /// once is faster. A hint.
@@ -366,9 +362,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// [`Self::call`]: the session answers them by this method and by [`File`].
     ///
     /// # Errors
-    /// A fault that names the path. [`xdfs_proto::Code::Stale`] if the path names another file than requested;
-    /// [`xdfs_proto::Code::Busy`] with the time of a retry while something is missing, such as the reader of a
-    /// pipe; [`xdfs_proto::Code::Unsupported`] in a store without access in
+    /// A fault that names the path. [`xdfs_proto::Code::Stale`] if the path names another file than
+    /// requested; [`xdfs_proto::Code::Busy`] with the time of a retry while something is missing,
+    /// such as the reader of a pipe; [`xdfs_proto::Code::Unsupported`] in a store without access in
     /// place.
     fn open_file(&self, request: &FileRequest) -> Result<OpenedFile, Fault>;
 }

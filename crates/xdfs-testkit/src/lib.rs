@@ -7,6 +7,7 @@
 //!   flushed.
 //! - [`proxy::FaultProxy`] stands between a client and a server and breaks what passes through, as
 //!   [`proxy::DatagramProxy`] does over UDP.
+//! - `recorder::Recorder` (feature `store`) is a store that shows what a layer over it passes on.
 //! - [`strangers::Strangers`] are connections that say nothing.
 //! - `sshd::Sshd` (on Unix) is an sshd on loopback with keys of its own.
 //! - `terminal::Terminal` (on Linux) runs a program at a terminal and types.
@@ -33,6 +34,8 @@ pub mod nobody;
 pub mod powercut;
 pub mod process;
 pub mod proxy;
+#[cfg(feature = "store")]
+pub mod recorder;
 pub mod skip;
 #[cfg(unix)]
 pub mod sshd;

@@ -294,10 +294,17 @@ fn others_write_into_the_file_that_is_published_and_into_no_other() {
     // More than is there isn't believed.
     let range = |start, end| ByteRange { start, end };
     assert_eq!(
-        sink.shared().unwrap().written_elsewhere(range(0, 4)).unwrap_err().code,
+        sink.shared()
+            .unwrap()
+            .written_elsewhere(range(0, 4))
+            .unwrap_err()
+            .code,
         Code::Io
     );
-    sink.shared().unwrap().written_elsewhere(range(0, 3)).unwrap();
+    sink.shared()
+        .unwrap()
+        .written_elsewhere(range(0, 3))
+        .unwrap();
     sink.record(&[fragment(0, 3)]).unwrap();
     drop(sink);
     // The next attempt begins anew, with a file into which nobody else writes.
@@ -306,7 +313,10 @@ fn others_write_into_the_file_that_is_published_and_into_no_other() {
     stale.write_at(0, b"xxxxxx").unwrap();
     assert_eq!(open_it(next).unwrap().attributes().unwrap().size, 0);
     open_it(next).unwrap().write_at(0, b"defg").unwrap();
-    sink.shared().unwrap().written_elsewhere(range(0, 4)).unwrap();
+    sink.shared()
+        .unwrap()
+        .written_elsewhere(range(0, 4))
+        .unwrap();
     sink.publish(4, &[]).unwrap();
     assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"defg");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);

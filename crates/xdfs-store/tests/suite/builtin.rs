@@ -2,6 +2,7 @@
 
 use xdfs_proto::Code;
 use xdfs_store::{LocalStore, MemStore, ServerStore, Source, Store, ZeroSource};
+use xdfs_testkit::recorder::{Recorder, all_methods, recorded};
 
 use crate::common::*;
 
@@ -71,4 +72,11 @@ fn memory_is_bounded_whatever_a_peer_announces() {
     opened.sink.write_at(999, &bufs).unwrap();
     assert_fault(opened.sink.publish(1001, &[]), Code::NoSpace, "object");
     assert!(store.get("object").is_none());
+}
+
+#[test]
+fn everything_but_built_in_paths_is_passed_on() {
+    let recorder = Recorder::default();
+    let store = ServerStore::new(recorder.clone());
+    assert_eq!(recorded(&store, &recorder, b"file"), all_methods());
 }
