@@ -191,7 +191,7 @@ impl Store for AuditedStore {
             watched,
             actor: self.actor.clone(),
             path: path.to_vec(),
-            bytes: 0,
+            bytes: Arc::default(),
             begun: self.actor.clock.instant(),
             result: Some(Code::Cancelled),
         }))
@@ -354,10 +354,6 @@ impl AuditedFile {
             let _ = self.failure.set(fault.code);
         })
     }
-
-    fn count(counter: &AtomicU64, bytes: usize) {
-        counter.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
 }
 
 impl File for AuditedFile {
@@ -371,19 +367,19 @@ impl File for AuditedFile {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
         let read = self.seen(self.watched.during(|| self.inner.read_at(offset, buf)))?;
-        Self::count(&self.read, read);
+        count(&self.read, read as u64);
         Ok(read)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
         self.seen(self.watched.during(|| self.inner.write_at(offset, bytes)))?;
-        Self::count(&self.written, bytes.len());
+        count(&self.written, bytes.len() as u64);
         Ok(())
     }
 
     fn append(&self, bytes: &[u8]) -> Result<u64, Fault> {
         let offset = self.seen(self.watched.during(|| self.inner.append(bytes)))?;
-        Self::count(&self.written, bytes.len());
+        count(&self.written, bytes.len() as u64);
         Ok(offset)
     }
 
@@ -397,13 +393,13 @@ impl File for AuditedFile {
 
     fn read_pipe(&self, buf: &mut [u8]) -> Result<Option<usize>, Fault> {
         let read = self.seen(self.inner.read_pipe(buf))?;
-        Self::count(&self.read, read.unwrap_or(0));
+        count(&self.read, read.unwrap_or(0) as u64);
         Ok(read)
     }
 
     fn write_pipe(&self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
         let written = self.seen(self.inner.write_pipe(bytes))?;
-        Self::count(&self.written, written.unwrap_or(0));
+        count(&self.written, written.unwrap_or(0) as u64);
         Ok(written)
     }
 }
@@ -422,12 +418,17 @@ impl fmt::Debug for AuditedFile {
     }
 }
 
+fn count(counter: &AtomicU64, bytes: u64) {
+    counter.fetch_add(bytes, Ordering::Relaxed);
+}
+
 struct AuditedSource {
     inner: Box<dyn Source>,
     watched: Watched,
     actor: Actor,
     path: Vec<u8>,
-    bytes: u64,
+    /// Bytes that were read, by workers too.
+    bytes: Arc<AtomicU64>,
     begun: Instant,
     result: Option<Code>,
 }
@@ -440,7 +441,7 @@ impl Source for AuditedSource {
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
         let read = self.watched.during(|| self.inner.read_at(offset, buf));
         match &read {
-            Ok(read) => self.bytes += *read as u64,
+            Ok(read) => count(&self.bytes, *read as u64),
             Err(fault) => self.result = Some(fault.code),
         }
         read
@@ -453,7 +454,12 @@ impl Source for AuditedSource {
     fn direct(&self) -> Option<Box<dyn Source>> {
         let inner = self.inner.direct()?;
         let watched = self.actor.watch(READ, &self.path, false);
-        Some(Box::new(WatchedSource { inner, watched }))
+        let bytes = Arc::clone(&self.bytes);
+        Some(Box::new(WatchedSource {
+            inner,
+            watched,
+            bytes,
+        }))
     }
 
     fn shared(&mut self) -> Option<&mut dyn SharedSource> {
@@ -470,7 +476,7 @@ impl Source for AuditedSource {
 
 impl SharedSource for AuditedSource {
     fn read_elsewhere(&mut self, bytes: u64) {
-        self.bytes += bytes;
+        count(&self.bytes, bytes);
         if let Some(inner) = self.inner.shared() {
             inner.read_elsewhere(bytes);
         }
@@ -480,7 +486,7 @@ impl SharedSource for AuditedSource {
 impl Drop for AuditedSource {
     fn drop(&mut self) {
         // A uniform source is read without calls.
-        let bytes = (!self.inner.is_uniform()).then_some(self.bytes);
+        let bytes = (!self.inner.is_uniform()).then(|| self.bytes.load(Ordering::Relaxed));
         let (kind, path) = (Kind::Download, &self.path);
         self.actor
             .transferred(kind, path, bytes, self.begun, self.result);
@@ -498,6 +504,7 @@ impl fmt::Debug for AuditedSource {
 struct WatchedSource {
     inner: Box<dyn Source>,
     watched: Watched,
+    bytes: Arc<AtomicU64>,
 }
 
 impl Source for WatchedSource {
@@ -506,7 +513,9 @@ impl Source for WatchedSource {
     xdfs_store::defaults!(Source: direct, memory, shared);
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
-        self.watched.during(|| self.inner.read_at(offset, buf))
+        let read = self.watched.during(|| self.inner.read_at(offset, buf))?;
+        count(&self.bytes, read as u64);
+        Ok(read)
     }
 
     fn next_data(&mut self, offset: u64, end: u64) -> Result<Option<ByteRange>, Fault> {
@@ -652,5 +661,55 @@ impl Drop for AuditedSink {
 impl fmt::Debug for AuditedSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("AuditedSink").field(&self.inner).finish()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
+mod tests {
+    use xdfs_testkit::recorder::{Recorder, all_methods, recorded};
+
+    use super::*;
+    use crate::clock::SystemClock;
+
+    fn audited(inner: &Recorder, audit: Audit) -> AuditedStore {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let actor = Actor {
+            audit: Arc::new(audit),
+            ongoing: Arc::new(Ongoing::new(Arc::clone(&clock))),
+            clock,
+            door: "xdfs",
+            user: "alice".to_owned(),
+            method: Method::Key,
+            key: String::new(),
+            from: "192.0.2.1:7".to_owned(),
+        };
+        AuditedStore::new(Arc::new(inner.clone()), actor)
+    }
+
+    #[test]
+    fn every_method_is_passed_on_but_those_that_would_not_be_counted() {
+        let recorder = Recorder::default();
+        let store = audited(&recorder, Audit::none());
+        let mut expected = all_methods();
+        expected.remove("Source::memory");
+        assert_eq!(recorded(&store, &recorder, b"file"), expected);
+    }
+
+    /// Workers read files past the page cache, each by a source of its own.
+    #[test]
+    fn what_other_threads_read_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("audit");
+        let store = audited(&Recorder::default(), Audit::open(&log).unwrap());
+        let mut source = store.open_source(b"file").unwrap();
+        for _ in 0..2 {
+            let mut worker = source.direct().unwrap();
+            assert_eq!(worker.read_at(0, &mut [0; 4]).unwrap(), 4);
+        }
+        source.verify_unchanged().unwrap();
+        drop((source, store));
+        let log = std::fs::read_to_string(log).unwrap();
+        assert!(log.contains(r#""bytes":8"#), "{log}");
     }
 }
