@@ -18,7 +18,6 @@ use std::sync::Arc;
 
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
 use xdfs_proto::{Code, Fault};
-use xdfs_store::Store;
 
 use super::Rights;
 use super::builtin::BuiltIn;
@@ -450,7 +449,7 @@ impl AllowedCall<'_, '_> {
             Call::RemoveTree { path } => {
                 let path = trimmed(path);
                 let mut turn = None;
-                let removed = self.folder.files.remove_tree(path, &mut |removed| {
+                let removed = self.folder.files.remove_tree_by(path, &mut |removed| {
                     if let Some((path, found)) = removed {
                         ledger.removed(path, found.kind == FileKind::File, found.size);
                     }
@@ -548,7 +547,7 @@ impl AllowedCall<'_, '_> {
         let files = &self.folder.files;
         let Some(counted) = &self.folder.counted else {
             let mut ready = |length| self.terms.check_length(length).map_err(fault);
-            let copied = files.copy(from, to, overwrite, &mut ready);
+            let copied = files.copy_by(from, to, overwrite, &mut ready);
             return copied.map(|bytes| Answer::Copied { bytes });
         };
         let mut replaced = counted.replaced(to);
@@ -557,7 +556,7 @@ impl AllowedCall<'_, '_> {
             .hold(&counted.root, quota, to, Some(length), replaced)
             .map_err(fault)?;
         let mut turn = None;
-        let bytes = files.copy(from, to, overwrite, &mut |length| {
+        let bytes = files.copy_by(from, to, overwrite, &mut |length| {
             // The source may have grown.
             let checked = self.terms.check_length(length);
             checked.and_then(|()| hold.reach(length)).map_err(fault)?;

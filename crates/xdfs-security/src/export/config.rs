@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Deserializer, de};
 use xdfs_proto::{Code, Fault};
 
-use super::folder::{ExportLocation, USER};
+use super::folder::{ExportLocation, Place, USER};
 use super::quota::Quota;
 use super::{Export, Grant, Rights};
 
@@ -124,7 +124,9 @@ impl ExportsConfig {
         for (number, export) in self.export.iter().enumerate() {
             let checked = export.clone().check(&self.groups);
             let found = checked.and_then(|checked| {
-                let place = &checked.place;
+                let Some(place) = checked.place.directory() else {
+                    return Ok(());
+                };
                 place.check().map_err(|error| {
                     let path = place.needed().as_os_str().as_encoded_bytes().to_vec();
                     let name = self.export[number].name.escape_default();
@@ -195,7 +197,7 @@ impl ExportConfig {
 
     fn check(self, groups: &BTreeMap<String, Vec<String>>) -> Result<Export, Fault> {
         let name = self.check_name()?.to_owned().into_bytes();
-        let place = self.check_path()?;
+        let place = Place::Directory(self.check_path()?);
         let public = self.public_rights();
         if self.public && public == Rights::NONE {
             return Err(self.fault("it is public, and 'anonymous' has no rights"));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use xdfs_proto::path::{Call, PartialFile};
 use xdfs_store::{LocalStore, Store as _};
 
-use super::folder::{LocatedDirectory, USER};
+use super::folder::{ExportLocation, LocatedDirectory, USER};
 use super::{Exports, Shared};
 
 impl Exports {
@@ -20,7 +20,8 @@ impl Exports {
             .shared
             .exports
             .iter()
-            .flat_map(|export| export.place.all())
+            .filter_map(|export| export.place.directory())
+            .flat_map(ExportLocation::all)
         {
             count += self.shared.expire_in(&root, before_ns, goes_on);
         }
@@ -75,7 +76,7 @@ impl Shared {
     }
 }
 
-impl super::folder::ExportLocation {
+impl ExportLocation {
     /// The directories of all users that exist.
     fn all(&self) -> Vec<PathBuf> {
         let Some((above, name)) = self.users() else {

@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use xdfs_proto::digest::Fragment;
 use xdfs_proto::{ByteRange, Code, Fault, SourceTag};
-use xdfs_store::{
-    DirectWriter, OpenedSink, SharedPartial, Sink, SinkRequest, Source, unshared,
-};
+use xdfs_store::{DirectWriter, OpenedSink, SharedPartial, Sink, SinkRequest, Source, unshared};
 
 use super::folder::Folder;
 use super::quota::Hold;

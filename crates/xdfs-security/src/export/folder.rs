@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use xdfs_proto::path::{Answer, Call, FileKind};
 use xdfs_proto::{Code, Fault};
-use xdfs_store::{LocalStore, Store as _};
+use xdfs_store::{LocalStore, Store};
 use xdfs_sys::ids::Ids;
 
+use super::base::{AnyStore, Base};
 use super::mounts::{self, Mounts, OPEN};
 use super::quota::{Ledger, Quota};
 
@@ -18,7 +19,43 @@ pub(super) const USER: &str = "{user}";
 /// Longest name on common file systems, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// The location of an export.
+/// The place of an export.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// A directory of this machine.
+    Directory(ExportLocation),
+    /// Any store, whose paths are those of the export.
+    Store(Arc<dyn Store>),
+}
+
+impl Place {
+    /// The directory, if it is one.
+    pub(super) fn directory(&self) -> Option<&ExportLocation> {
+        match self {
+            Self::Directory(location) => Some(location),
+            Self::Store(_) => None,
+        }
+    }
+
+    /// Whether opening a file takes long there.
+    pub(super) fn is_slow(&self) -> bool {
+        match self {
+            Self::Directory(_) => false,
+            Self::Store(store) => store.is_slow(),
+        }
+    }
+
+    /// Whether both are the same place.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Directory(here), Self::Directory(there)) => here.path == there.path,
+            (Self::Store(here), Self::Store(there)) => Arc::ptr_eq(here, there),
+            _ => false,
+        }
+    }
+}
+
+/// The location of an export's directory.
 #[derive(Clone, Debug)]
 pub(super) struct ExportLocation {
     path: PathBuf,
@@ -75,11 +112,6 @@ impl ExportLocation {
             !(self.is_template && name.as_os_str().to_string_lossy().contains(USER))
         };
         self.path.components().take_while(is_shared).collect()
-    }
-
-    /// The path in the settings.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The directory that has to exist before anybody comes: the export itself, or the one in which
@@ -261,7 +293,7 @@ fn is_component(user: &str) -> bool {
 /// The open directory of an export.
 #[derive(Debug)]
 pub(super) struct Folder {
-    pub(super) files: LocalStore,
+    pub(super) files: Arc<dyn Base>,
     /// `None` without a quota.
     pub(super) counted: Option<Counted>,
 }
@@ -272,7 +304,7 @@ pub(super) struct Counted {
     pub(super) root: PathBuf,
     pub(super) ledger: Arc<Ledger>,
     pub(super) quota: Quota,
-    files: LocalStore,
+    files: Arc<dyn Base>,
 }
 
 /// How a principal is confined in the directory of an export.
@@ -306,6 +338,7 @@ impl Folder {
             Confinement::Here => files.confined(),
             Confinement::Within(scopes) => files.within(scopes),
         };
+        let files: Arc<dyn Base> = Arc::new(files);
         if quota == Quota::default() {
             return Ok(Self {
                 files,
@@ -316,9 +349,17 @@ impl Folder {
             ledger: ledger(&root),
             root,
             quota,
-            files: files.clone(),
+            files: Arc::clone(&files),
         });
         Ok(Self { files, counted })
+    }
+
+    /// A store in place of a directory.
+    pub(super) fn over(store: Arc<dyn Store>, read_only: bool) -> Self {
+        Self {
+            files: Arc::new(AnyStore::new(store, read_only)),
+            counted: None,
+        }
     }
 }
 

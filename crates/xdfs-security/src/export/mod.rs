@@ -23,6 +23,7 @@
 //!   path with `{user}`, and that of all users otherwise. Unfinished files count too.
 
 mod apart;
+mod base;
 mod builtin;
 mod call;
 mod config;
@@ -46,7 +47,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use xdfs_proto::{Code, Fault};
-use xdfs_store::SharedStore;
+use xdfs_store::{SharedStore, Store};
 use xdfs_sys::ids::Ids;
 
 pub use apart::Roots;
@@ -54,7 +55,7 @@ pub use config::{ExportConfig, ExportsConfig, GrantConfig};
 pub use rights::Rights;
 
 use crate::{Method, Principal};
-use folder::ExportLocation;
+use folder::{ExportLocation, Place};
 use mounts::Mounts;
 use quota::{Ledger, Quota};
 use store::ExportStore;
@@ -78,7 +79,7 @@ struct Shared {
 struct Export {
     /// First component of its paths; empty for the root.
     name: Vec<u8>,
-    place: ExportLocation,
+    place: Place,
     /// Rights of everybody, including anonymous users.
     public: Rights,
     grants: Vec<Grant>,
@@ -107,9 +108,24 @@ impl Exports {
     /// for others.
     #[must_use]
     pub fn single(root: PathBuf, rights: Rights) -> Self {
+        let location = ExportLocation::fixed(root, false, false);
+        Self::at(Place::Directory(location), rights)
+    }
+
+    /// A store as the root of all paths, with `rights` for all authenticated users and none for
+    /// others. It has no quota.
+    ///
+    /// Names alone decide what a user may reach in it, and not a kernel: it must not follow
+    /// symbolic links. None can be made through the export.
+    #[must_use]
+    pub fn of_store(store: Arc<dyn Store>, rights: Rights) -> Self {
+        Self::at(Place::Store(store), rights)
+    }
+
+    fn at(place: Place, rights: Rights) -> Self {
         Self::of(vec![Export {
             name: Vec::new(),
-            place: ExportLocation::fixed(root, false, false),
+            place,
             public: Rights::NONE,
             grants: vec![Grant {
                 users: None,
@@ -144,7 +160,9 @@ impl Exports {
     ) -> Self {
         for export in &exports {
             // An export that isn't mounted is refused when it is used.
-            let _ = export.place.check_mount(&mounts);
+            if let Some(location) = export.place.directory() {
+                let _ = location.check_mount(&mounts);
+            }
         }
         Self {
             shared: Arc::new(Shared {
@@ -171,9 +189,8 @@ impl Exports {
         let here = &self.shared.exports;
         earlier.shared.exports.iter().all(|export| {
             let rights = export.rights_of(principal);
-            let is_same = |other: &&Export| {
-                other.name == export.name && other.place.path() == export.place.path()
-            };
+            let is_same =
+                |other: &&Export| other.name == export.name && other.place.is_same(&export.place);
             let found = here.iter().find(is_same);
             rights == Rights::NONE || found.is_some_and(|f| f.rights_of(principal).contains(rights))
         })
@@ -214,8 +231,10 @@ impl Exports {
     /// failure the session finds no directory.
     pub fn make_folders(&self, principal: &Principal, ids: &Ids) {
         for export in &self.shared.exports {
-            if export.rights_of(principal) != Rights::NONE {
-                export.place.make_for(&principal.user, ids);
+            if let Some(location) = export.place.directory()
+                && export.rights_of(principal) != Rights::NONE
+            {
+                location.make_for(&principal.user, ids);
             }
         }
     }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use xdfs_proto::file::FileFlags;
 use xdfs_proto::path::Attributes;
 use xdfs_proto::{Code, Fault};
-use xdfs_store::{File, FileRequest, OpenedFile, Store as _};
+use xdfs_store::{File, FileRequest, OpenedFile};
 
 use super::Rights;
 use super::builtin::BuiltIn;

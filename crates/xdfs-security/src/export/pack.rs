@@ -16,9 +16,10 @@ use std::sync::Arc;
 use xdfs_proto::pack::{Content, Entry, Failures, PackReader, PackRequest, PackWriter};
 use xdfs_proto::path::{Answer, Call, FileKind};
 use xdfs_proto::{Code, Fault, Limits};
-use xdfs_store::{PackChange, PackOptions, PackRules, Store};
+use xdfs_store::{PackChange, PackOptions, PackRules};
 
 use super::Rights;
+use super::base::ReadRules;
 use super::builtin::BuiltIn;
 use super::file::Terms;
 use super::folder::{Counted, Folder};
@@ -54,20 +55,13 @@ impl ExportStore {
         tree.follow = request.follow;
         let inner = trimmed(&tree.located.inner);
         let prefix = &tree.located.prefix;
-        let source = tree
-            .folder
-            .files
-            .pack_builder(inner, request.keep, request.file_bytes_max);
-        let source = source.map_err(|fault| prefix.fault(fault))?;
-        let mut source = source.following(request.follow);
-        for name in &request.names {
-            let allowed = tree.may_read(name);
-            let see = |fault| prefix.fault(fault);
-            if !source.grant_one(name, pack, allowed, &see) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let shown = |fault| prefix.fault(fault);
+        let rules = ReadRules {
+            may_read: &|name| tree.may_read(name),
+            shown: &shown,
+        };
+        let read = tree.folder.files.read_pack_by(inner, request, pack, &rules);
+        read.map_err(shown)
     }
 
     /// Writes a pack in the directory of an export, or in one in it.

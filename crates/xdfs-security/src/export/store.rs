@@ -11,7 +11,7 @@ use xdfs_store::{
 
 use super::builtin::BuiltIn;
 use super::file::{ExportSink, ExportSource, Prefix, Terms};
-use super::folder::{Confinement, Folder, LocatedDirectory};
+use super::folder::{Confinement, Folder, LocatedDirectory, Place};
 use super::path::{Clean, rights_by_scopes};
 use super::quota::Hold;
 use super::{Export, Rights, Shared};
@@ -159,29 +159,39 @@ impl ExportStore {
     ) -> Result<Option<Arc<Folder>>, Fault> {
         let export = &self.shared.exports[located.index];
         let see = |fault| located.prefix.fault(fault);
-        let device = export.place.check_mount(&self.shared.mounts).map_err(see)?;
+        let device = |place: &Place| match place {
+            Place::Directory(location) => location.check_mount(&self.shared.mounts).map_err(see),
+            Place::Store(_) => Ok(None),
+        };
+        let before = device(&export.place)?;
         let place = || {
             let place = &self.folders[located.index];
             place.lock().unwrap_or_else(PoisonError::into_inner)
         };
-        let is_same = |opened: &&OpenedFolder| opened.device == device;
+        let is_same = |opened: &&OpenedFolder| opened.device == before;
         if let Some(opened) = place().as_ref().filter(is_same) {
             return Ok(Some(Arc::clone(&opened.folder)));
         }
-        let found = export.place.find(&self.principal.user, may_make);
-        let LocatedDirectory::Here(root) = found.map_err(see)? else {
-            return Ok(None);
-        };
-        // A second line of defence: the directory's own store refuses changes as well.
+        // A second line of defence: the store beneath refuses changes as well.
         let changes = Rights::CREATE | Rights::WRITE | Rights::DELETE;
         let read_only = self.rights[located.index] & changes == Rights::NONE;
-        let held = self.held(export);
-        let folder = Folder::open(root, read_only, &held, export.quota, |root| {
-            self.shared.ledger(root)
-        });
-        let folder = Arc::new(folder.map_err(see)?);
+        let folder = match &export.place {
+            Place::Directory(location) => {
+                let found = location.find(&self.principal.user, may_make);
+                let LocatedDirectory::Here(root) = found.map_err(see)? else {
+                    return Ok(None);
+                };
+                let held = self.held(export);
+                let folder = Folder::open(root, read_only, &held, export.quota, |root| {
+                    self.shared.ledger(root)
+                });
+                folder.map_err(see)?
+            }
+            Place::Store(store) => Folder::over(Arc::clone(store), read_only),
+        };
+        let folder = Arc::new(folder);
         // It may have been unmounted before the directory was opened, which now prevents that.
-        let device = export.place.check_mount(&self.shared.mounts).map_err(see)?;
+        let device = device(&export.place)?;
         *place() = Some(OpenedFolder {
             device,
             folder: Arc::clone(&folder),
@@ -251,8 +261,10 @@ fn hold(folder: &Folder, request: &SinkRequest) -> Result<Option<(Vec<u8>, Hold)
 }
 
 impl Store for ExportStore {
-    // The directories of exports are local.
-    xdfs_store::defaults!(Store: is_slow);
+    fn is_slow(&self) -> bool {
+        let mut exports = self.shared.exports.iter();
+        exports.any(|export| export.place.is_slow())
+    }
 
     fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
         if let Some(built_in) = BuiltIn::of(path) {

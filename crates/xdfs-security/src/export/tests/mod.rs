@@ -4,6 +4,7 @@ mod access;
 mod calls;
 mod config;
 mod delta;
+mod over_store;
 mod packs;
 mod quota;
 #[cfg(unix)]
