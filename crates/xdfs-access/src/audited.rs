@@ -665,7 +665,6 @@ impl fmt::Debug for AuditedSink {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 mod tests {
     use xdfs_testkit::recorder::{Recorder, all_methods, recorded};
 

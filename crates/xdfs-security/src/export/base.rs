@@ -209,20 +209,10 @@ impl Store for AnyStore {
     fn write_pack(
         &self,
         root: &[u8],
-        options: PackOptions,
+        mut options: PackOptions,
         pack: &[u8],
     ) -> Result<Failures, Fault> {
-        struct All(PackOptions);
-        impl PackRules for All {
-            fn entry(&mut self, _: &Entry<'_>) -> Result<bool, Fault> {
-                Ok(self.0.overwrite)
-            }
-
-            fn is_relaxed(&self) -> bool {
-                self.0.relaxed
-            }
-        }
-        let (failures, _) = self.write_pack_by(root, pack, &mut All(options))?;
+        let (failures, _) = self.write_pack_by(root, pack, &mut options)?;
         Ok(failures)
     }
 

@@ -36,7 +36,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use xdfs_proto::Fault;
-use xdfs_proto::pack::{Entry, Failures, PackRequest, PackWriter, Preserve};
+use xdfs_proto::pack::{Failures, PackRequest, PackWriter, Preserve};
 use xdfs_proto::path::{Answer, Attributes, Call, PartialFile};
 use xdfs_sys::fs::{Dir, SyncKind};
 
@@ -177,20 +177,10 @@ impl Store for LocalStore {
     fn write_pack(
         &self,
         root: &[u8],
-        options: PackOptions,
+        mut options: PackOptions,
         pack: &[u8],
     ) -> Result<Failures, Fault> {
-        struct All(PackOptions);
-        impl PackRules for All {
-            fn entry(&mut self, _: &Entry<'_>) -> Result<bool, Fault> {
-                Ok(self.0.overwrite)
-            }
-
-            fn is_relaxed(&self) -> bool {
-                self.0.relaxed
-            }
-        }
-        let (failures, _) = pack::write(self, root, pack, &mut All(options))?;
+        let (failures, _) = pack::write(self, root, pack, &mut options)?;
         Ok(failures)
     }
 

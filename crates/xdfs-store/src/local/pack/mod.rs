@@ -93,6 +93,16 @@ pub struct PackOptions {
     pub relaxed: bool,
 }
 
+impl PackRules for PackOptions {
+    fn entry(&mut self, _: &Entry<'_>) -> Result<bool, Fault> {
+        Ok(self.overwrite)
+    }
+
+    fn is_relaxed(&self) -> bool {
+        self.relaxed
+    }
+}
+
 /// The reason for which an entry is not written.
 #[derive(Clone, Debug)]
 struct Problem {
