@@ -1,0 +1,96 @@
+//! Faults as they are stored and answered: the fields of the record `error`.
+
+use serde::{Deserialize, Serialize};
+use xdfs::record::Record;
+use xdfs::{Code, Fault};
+
+/// A fault in its text form, of which [`Record::error`] is the definition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The stable word for the kind of fault ([`Code::as_str`]).
+    pub code: String,
+    /// `local` or `remote`.
+    pub side: String,
+    /// The machine at which it arose, if that is another one and known.
+    pub machine: Option<String>,
+    /// What couldn't be done, as a verb.
+    pub operation: String,
+    /// The path.
+    pub path: Option<String>,
+    /// Why.
+    pub cause: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// `never`, `now` or `after`.
+    pub retry: String,
+    /// The pause before a retry.
+    pub retry_after_ms: Option<u32>,
+    /// The exit code of a program that fails for this reason.
+    pub exit_code: u8,
+}
+
+impl From<&Fault> for Failure {
+    fn from(fault: &Fault) -> Self {
+        let record = serde_json::to_value(Record::error(None, fault));
+        let failure = record.and_then(serde_json::from_value);
+        // The record has these fields: a test looks at them.
+        failure.unwrap_or_else(|error| Self {
+            code: Code::Internal.as_str().to_owned(),
+            side: "local".to_owned(),
+            machine: None,
+            operation: "write the fault as text".to_owned(),
+            path: None,
+            cause: error.to_string(),
+            hint: None,
+            retry: "never".to_owned(),
+            retry_after_ms: None,
+            exit_code: Code::Internal.exit_code(),
+        })
+    }
+}
+
+impl From<Failure> for Fault {
+    /// The fault that was written, without what has no text: paths that aren't UTF-8, and the
+    /// machine, which becomes a part of the cause.
+    fn from(failure: Failure) -> Self {
+        let mut codes = Code::ALL.iter().copied();
+        let code = codes.find(|code| code.as_str() == failure.code);
+        let cause = match &failure.machine {
+            Some(machine) => format!("{} (on {machine})", failure.cause),
+            None => failure.cause,
+        };
+        Self::new(code.unwrap_or(Code::Internal), failure.operation, cause)
+            .path(failure.path.unwrap_or_default())
+            .hint(failure.hint.unwrap_or_default())
+    }
+}
+
+impl Failure {
+    /// The failure as a sentence, without its remedy.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        Fault::from(self.clone()).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use xdfs::Retry;
+
+    use super::*;
+
+    #[test]
+    fn a_fault_is_written_and_read() {
+        let fault = Fault::new(Code::NoSpace, "write", "the disk is full")
+            .path("/data/a")
+            .hint("free some space")
+            .retry(Retry::AfterMs(5));
+        let failure = Failure::from(&fault);
+        assert_eq!(failure.code, "no-space");
+        assert_eq!(failure.retry_after_ms, Some(5));
+        assert_eq!(failure.exit_code, 7);
+        let read = Fault::from(failure);
+        assert_eq!((read.code, &read.path), (fault.code, &fault.path));
+        assert_eq!((&read.cause, &read.hint), (&fault.cause, &fault.hint));
+    }
+}

@@ -1,0 +1,28 @@
+//! The transfer service: jobs are submitted over HTTP, kept in a database, done by the library, and
+//! shown while they run.
+//!
+//! ```text
+//!   api, page      requests and answers          client     the same from a program
+//!      |  access, problem, watch
+//!   service        the folder, the listener
+//!      |
+//!   worker         takes jobs, follows the library's copies
+//!      |  sessions, live
+//!   store          SQLite
+//!      |
+//!   state          the states of a job, without input or output
+//! ```
+//!
+//! The service owns no mover: a transfer is an [`xdfs::Job`], which runs in threads of the library.
+//! What a row of the database says has happened. What was in the middle when a process was killed
+//! is continued from the journals of the mover when the service is started again.
+
+#![forbid(unsafe_code)]
+// They panic where the descriptor can't be written.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod failure;
+mod state;
+
+pub use failure::Failure;
+pub use state::{Actor, Change, Rest, State, StateName, WorkerId};
