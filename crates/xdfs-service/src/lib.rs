@@ -22,7 +22,16 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod failure;
+mod id;
+mod model;
+mod spec;
 mod state;
+mod store;
+mod time;
 
 pub use failure::Failure;
+pub use id::JobId;
+pub use model::{Counts, JobDetail, JobPage, JobSummary, Transfer, TransferState, Transition};
+pub use spec::Submission;
 pub use state::{Actor, Change, Rest, State, StateName, WorkerId};
+pub use time::Time;

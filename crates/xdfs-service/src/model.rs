@@ -1,0 +1,170 @@
+//! Jobs as they are answered: the JSON of the REST interface, which its clients read again.
+
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+use crate::id::JobId;
+use crate::state::StateName;
+use crate::time::Time;
+
+/// What has been done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Bytes of content that have arrived.
+    pub bytes: u64,
+    /// Bytes of content in all, where that is known.
+    pub bytes_total: Option<u64>,
+    /// Files that have arrived.
+    pub files: u64,
+    /// Entries that have failed.
+    pub failed: u64,
+}
+
+/// The state of a transfer of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TransferState {
+    /// It is to be done, from the beginning or from where it stopped.
+    Waiting,
+    /// A worker is at it.
+    Running,
+    /// It has succeeded.
+    Succeeded,
+    /// It has failed for good.
+    Failed,
+}
+
+impl TransferState {
+    /// Its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// The state with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        let all = [Self::Waiting, Self::Running, Self::Succeeded, Self::Failed];
+        all.into_iter().find(|state| state.as_str() == name)
+    }
+}
+
+/// A transfer of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Transfer {
+    /// Its place in the job, from 0.
+    pub position: u32,
+    /// `file`, `tree` or `sync`.
+    pub kind: String,
+    /// Where it is copied from, for people.
+    pub source: String,
+    /// Where it is copied to, for people.
+    pub target: String,
+    /// Its state.
+    pub state: TransferState,
+    /// How often it was begun.
+    pub attempts: u32,
+    /// What has been done.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// What limited its rate.
+    pub limited_by: Option<String>,
+    /// Why it failed, or, while it runs, why it is tried again.
+    pub failure: Option<Failure>,
+    /// When it was begun first.
+    pub started_at: Option<Time>,
+    /// When it ended.
+    pub ended_at: Option<Time>,
+}
+
+/// A change of the state of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Transition {
+    /// When.
+    pub at: Time,
+    /// Who: `user NAME`, `worker NAME` or `service`.
+    pub actor: String,
+    /// The state before; none of a new job.
+    pub from: Option<StateName>,
+    /// The state after.
+    pub to: StateName,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// A job without its parts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobSummary {
+    /// Its id.
+    pub id: JobId,
+    /// Who submitted it.
+    pub owner: String,
+    /// A line for people; may be empty.
+    pub label: String,
+    /// Its state.
+    pub state: StateName,
+    /// The sums over its transfers; the total is none while that of one is unknown.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Why it failed.
+    pub failure: Option<Failure>,
+    /// When it was submitted.
+    pub submitted_at: Time,
+    /// When a worker took it first.
+    pub started_at: Option<Time>,
+    /// When it ended.
+    pub ended_at: Option<Time>,
+}
+
+/// A job with its parts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobDetail {
+    /// The job itself.
+    #[serde(flatten)]
+    pub job: JobSummary,
+    /// What is done, in this order.
+    pub transfers: Vec<Transfer>,
+    /// What has happened to it, the oldest first.
+    pub transitions: Vec<Transition>,
+}
+
+/// A page of jobs, the newest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobPage {
+    /// The jobs.
+    pub jobs: Vec<JobSummary>,
+    /// The cursor of the page that follows, for `after`; none after the last one.
+    pub next: Option<JobId>,
+}
+
+impl JobDetail {
+    /// Takes what is known of its running transfers, and sums up again.
+    pub(crate) fn update(&mut self, live: impl Fn(u32) -> Option<(Counts, Option<Failure>)>) {
+        for transfer in &mut self.transfers {
+            if transfer.state == TransferState::Running
+                && let Some((counts, failure)) = live(transfer.position)
+            {
+                transfer.counts = counts;
+                transfer.failure = failure;
+            }
+        }
+        let counts = self.transfers.iter().map(|transfer| &transfer.counts);
+        self.job.counts = counts.fold(
+            Counts {
+                bytes_total: Some(0),
+                ..Counts::default()
+            },
+            |sum, one| Counts {
+                bytes: sum.bytes + one.bytes,
+                bytes_total: sum.bytes_total.zip(one.bytes_total).map(|(a, b)| a + b),
+                files: sum.files + one.files,
+                failed: sum.failed + one.failed,
+            },
+        );
+    }
+}
