@@ -23,15 +23,19 @@
 
 mod failure;
 mod id;
+mod live;
 mod model;
+mod sessions;
 mod spec;
 mod state;
 mod store;
 mod time;
+mod worker;
 
 pub use failure::Failure;
 pub use id::JobId;
 pub use model::{Counts, JobDetail, JobPage, JobSummary, Transfer, TransferState, Transition};
+pub use sessions::Sessions;
 pub use spec::Submission;
 pub use state::{Actor, Change, Rest, State, StateName, WorkerId};
 pub use time::Time;

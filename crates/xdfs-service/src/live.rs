@@ -1,0 +1,76 @@
+//! What is known of running jobs beyond the database, and who wants to hear of changes.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{broadcast, watch};
+
+use crate::failure::Failure;
+use crate::id::JobId;
+use crate::model::Counts;
+
+/// Changes that a slow listener may be behind. One that is further behind looks at everything
+/// again.
+const CHANGES_MAX: usize = 256;
+
+/// Waits until a flag is set, or can't be set any more.
+pub(crate) async fn is_set(flag: &mut watch::Receiver<bool>) {
+    // The value is locked as long as it is borrowed.
+    let _ = flag.wait_for(|is_set| *is_set).await;
+}
+
+/// The transfer of a job that runs.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveTransfer {
+    pub(crate) position: u32,
+    pub(crate) counts: Counts,
+    /// Why it is tried again.
+    pub(crate) failure: Option<Failure>,
+}
+
+/// The progress of running jobs, and the news that a job has changed.
+#[derive(Debug)]
+pub(crate) struct Live {
+    transfers: Mutex<HashMap<JobId, LiveTransfer>>,
+    changes: broadcast::Sender<JobId>,
+}
+
+impl Live {
+    pub(crate) fn new() -> Self {
+        Self {
+            transfers: Mutex::default(),
+            changes: broadcast::Sender::new(CHANGES_MAX),
+        }
+    }
+
+    fn transfers(&self) -> MutexGuard<'_, HashMap<JobId, LiveTransfer>> {
+        self.transfers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The running transfer of a job.
+    pub(crate) fn transfer(&self, id: JobId) -> Option<LiveTransfer> {
+        self.transfers().get(&id).cloned()
+    }
+
+    /// A job has changed, and perhaps so far has its transfer come.
+    pub(crate) fn update(&self, id: JobId, transfer: Option<LiveTransfer>) {
+        match transfer {
+            Some(transfer) => self.transfers().insert(id, transfer),
+            None => self.transfers().remove(&id),
+        };
+        self.changed(id);
+    }
+
+    /// A job has changed in the database.
+    pub(crate) fn changed(&self, id: JobId) {
+        // Without a listener it is no news.
+        let _ = self.changes.send(id);
+    }
+
+    /// Hears of changes from now on.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<JobId> {
+        self.changes.subscribe()
+    }
+}

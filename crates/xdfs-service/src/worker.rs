@@ -1,0 +1,384 @@
+//! Workers: each takes a job that waits, does its transfers one after the other by the library, and
+//! stores how far they are.
+//!
+//! The copies themselves run in threads of the library. A worker only waits for their events.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::task::coop::consume_budget;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use xdfs::{Code, Fault, Job, JobEvent, JobResult, RunningJob, TreeResult};
+
+use crate::failure::Failure;
+use crate::id::JobId;
+use crate::live::{Live, LiveTransfer, is_set};
+use crate::model::Counts;
+use crate::sessions::Sessions;
+use crate::state::{Actor, Change, State, WorkerId};
+use crate::store::{End, Store, Task};
+
+/// Time between two steps that are stored. After a kill, this much of the counts is older than the
+/// files are; the mover's own journals say what is done.
+const STORED_EVERY: Duration = Duration::from_secs(2);
+/// Time between two steps that are shown.
+const SHOWN_EVERY: Duration = Duration::from_millis(250);
+/// Time until the database is tried again after a failure.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What all workers of a service use.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    pub(crate) store: Store,
+    pub(crate) live: Arc<Live>,
+    pub(crate) sessions: Arc<Sessions>,
+    /// The directory of the journals of trees.
+    pub(crate) journals: PathBuf,
+    /// A job may wait.
+    pub(crate) wake: Notify,
+    running: Mutex<HashMap<JobId, watch::Sender<bool>>>,
+}
+
+/// How a worker left a transfer.
+enum TransferEnd {
+    /// It has succeeded or failed, and that is stored.
+    Ended,
+    /// It can be continued.
+    Stopped,
+}
+
+/// How a worker left a job.
+enum JobEnd {
+    Succeeded,
+    /// The first failure of a transfer.
+    Failed(Box<Failure>),
+    Stopped,
+}
+
+impl Workers {
+    pub(crate) fn new(
+        store: Store,
+        live: Arc<Live>,
+        sessions: Arc<Sessions>,
+        journals: PathBuf,
+    ) -> Self {
+        Self {
+            store,
+            live,
+            sessions,
+            journals,
+            wake: Notify::new(),
+            running: Mutex::default(),
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, HashMap<JobId, watch::Sender<bool>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops a job, if a worker of this process has it.
+    pub(crate) fn stop(&self, id: JobId) {
+        if let Some(stop) = self.running().get(&id) {
+            stop.send_replace(true);
+        }
+    }
+
+    /// Runs up to `count` jobs at the same time, until `closing` says that it is over. Then all are
+    /// stopped, and wait again.
+    pub(crate) async fn run(self: Arc<Self>, count: usize, mut closing: watch::Receiver<bool>) {
+        let mut jobs = JoinSet::new();
+        let mut number = 0_u64;
+        loop {
+            while jobs.len() < count && !*closing.borrow() {
+                let worker = WorkerId(format!("{}.{number}", std::process::id()));
+                match self.store.claim(&worker).await {
+                    Ok(Some(id)) => {
+                        number += 1;
+                        jobs.spawn(Arc::clone(&self).job(id, worker, closing.clone()));
+                    }
+                    Ok(None) => break,
+                    Err(fault) => {
+                        tracing::error!(%fault, "can't take a job");
+                        tokio::time::sleep(RETRY_AFTER).await;
+                        self.wake.notify_one();
+                        break;
+                    }
+                }
+            }
+            tokio::select! {
+                () = self.wake.notified(), if jobs.len() < count => {}
+                Some(ended) = jobs.join_next() => {
+                    if let Err(error) = ended {
+                        tracing::error!(%error, "a worker has failed");
+                    }
+                }
+                () = is_set(&mut closing) => break,
+            }
+        }
+        for stop in self.running().values() {
+            stop.send_replace(true);
+        }
+        while jobs.join_next().await.is_some() {}
+    }
+
+    /// Does a job, and writes how it ended.
+    async fn job(self: Arc<Self>, id: JobId, worker: WorkerId, closing: watch::Receiver<bool>) {
+        let (stop, stopped) = watch::channel(false);
+        self.running().insert(id, stop);
+        // What came before it could be stopped here.
+        let is_late = matches!(self.store.state(id).await, Ok(State::Stopping(..)));
+        if is_late || *closing.borrow() {
+            self.stop(id);
+        }
+        self.live.changed(id);
+        let (change, reason) = match self.transfers(id, stopped).await {
+            Ok(JobEnd::Failed(failure)) => {
+                let reason = failure.sentence();
+                (Change::Fail(failure), reason)
+            }
+            Ok(JobEnd::Stopped) => (Change::Stopped, "it was stopped".to_owned()),
+            Ok(JobEnd::Succeeded) => (Change::Succeed, "all transfers have succeeded".to_owned()),
+            // What can't be stored now can't be stored as the end either; it is tried below.
+            Err(fault) => (Change::Fail(Box::new((&fault).into())), fault.to_string()),
+        };
+        let actor = Actor::Worker(worker);
+        while let Err(fault) = self.store.change(id, change.clone(), &actor, &reason).await {
+            tracing::error!(job = %id, %fault, "can't store the end of a job");
+            if matches!(fault.code, Code::Stale | Code::NotFound) {
+                break;
+            }
+            tokio::time::sleep(RETRY_AFTER).await;
+        }
+        self.running().remove(&id);
+        self.live.update(id, None);
+        self.wake.notify_one();
+    }
+
+    /// Does the transfers of a job that are to be done.
+    async fn transfers(
+        &self,
+        id: JobId,
+        mut stopped: watch::Receiver<bool>,
+    ) -> Result<JobEnd, Fault> {
+        for task in self.store.tasks(id).await? {
+            if *stopped.borrow() {
+                return Ok(JobEnd::Stopped);
+            }
+            if let TransferEnd::Stopped = self.transfer(id, &task, &mut stopped).await? {
+                return Ok(JobEnd::Stopped);
+            }
+        }
+        // Everything is done, whatever somebody wanted meanwhile.
+        let failure = self.store.first_failure(id).await?;
+        Ok(failure.map_or(JobEnd::Succeeded, |failure| {
+            JobEnd::Failed(Box::new(failure))
+        }))
+    }
+
+    async fn transfer(
+        &self,
+        id: JobId,
+        task: &Task,
+        stopped: &mut watch::Receiver<bool>,
+    ) -> Result<TransferEnd, Fault> {
+        self.store.begin_transfer(id, task.position).await?;
+        let started = self.start(&task.text);
+        let mut end = End {
+            counts: Counts::default(),
+            limited_by: None,
+            failure: None,
+        };
+        match started {
+            Err(fault) => end.failure = Some((&fault).into()),
+            Ok(running) => {
+                let mut follower = Follower {
+                    workers: self,
+                    id,
+                    position: task.position,
+                    counts: Counts::default(),
+                    retried: None,
+                    first_failure: None,
+                };
+                let result = follower.follow(&running, stopped).await;
+                let is_stopped = *stopped.borrow();
+                match result {
+                    Err(fault) if fault.code == Code::Cancelled && is_stopped => {
+                        self.store
+                            .progress(id, task.position, &follower.counts)
+                            .await?;
+                        return Ok(TransferEnd::Stopped);
+                    }
+                    Err(fault) => end.failure = Some((&fault).into()),
+                    Ok(result) => {
+                        end.limited_by = follower.result(&result);
+                        end.failure = follower.failure(&result);
+                    }
+                }
+                end.counts = follower.counts;
+            }
+        }
+        self.store.end_transfer(id, task.position, &end).await?;
+        self.live.update(id, None);
+        Ok(TransferEnd::Ended)
+    }
+
+    /// Starts a transfer by the library.
+    fn start(&self, text: &str) -> Result<RunningJob, Fault> {
+        let mut job = Job::from_json(text)?;
+        if let Job::Tree(tree) = &mut job {
+            tree.options.journal = Some(self.journals.clone());
+            tree.options.count_source = true;
+        }
+        let sessions = Arc::clone(&self.sessions);
+        job.start(move |place| sessions.get(place))
+    }
+}
+
+/// Follows a running transfer.
+struct Follower<'a> {
+    workers: &'a Workers,
+    id: JobId,
+    position: u32,
+    counts: Counts,
+    retried: Option<Failure>,
+    first_failure: Option<Failure>,
+}
+
+impl Follower<'_> {
+    /// Follows it to its end.
+    async fn follow(
+        &mut self,
+        running: &RunningJob,
+        stopped: &mut watch::Receiver<bool>,
+    ) -> Result<JobResult, Fault> {
+        let mut shown = interval(SHOWN_EVERY);
+        shown.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut stored_at = Instant::now();
+        let (mut is_new, mut is_cancelled) = (true, false);
+        loop {
+            tokio::select! {
+                event = poll_fn(|context| running.poll_event(context)) => match event {
+                    Some(event) => {
+                        is_new |= self.event(event);
+                        // Events may come faster than they are taken.
+                        consume_budget().await;
+                    }
+                    None => break,
+                },
+                _ = shown.tick() => {
+                    if !is_new {
+                        continue;
+                    }
+                    is_new = false;
+                    self.show();
+                    if stored_at.elapsed() >= STORED_EVERY {
+                        stored_at = Instant::now();
+                        // The next step is stored too; the end has to be.
+                        let store = &self.workers.store;
+                        let stored = store.progress(self.id, self.position, &self.counts);
+                        if let Err(fault) = stored.await {
+                            tracing::warn!(job = %self.id, %fault, "can't store the progress");
+                        }
+                    }
+                }
+                () = is_set(stopped), if !is_cancelled => {
+                    is_cancelled = true;
+                    running.cancel();
+                }
+            }
+        }
+        // It has ended, so this doesn't wait.
+        running.wait()
+    }
+
+    fn show(&self) {
+        let transfer = LiveTransfer {
+            position: self.position,
+            counts: self.counts.clone(),
+            failure: self.retried.clone(),
+        };
+        self.workers.live.update(self.id, Some(transfer));
+    }
+
+    /// Takes an event. Whether there is something new to be shown.
+    fn event(&mut self, event: JobEvent) -> bool {
+        match event {
+            JobEvent::Progress(progress) => {
+                self.counts.bytes = progress.bytes;
+                self.counts.bytes_total = progress.bytes_total;
+                self.retried = None;
+            }
+            JobEvent::TreeProgress(result) => {
+                self.tree(&result);
+                let counted = result.activity.is_counted;
+                self.counts.bytes_total = counted.then_some(result.activity.counted.bytes);
+            }
+            JobEvent::Failed { path, fault } => {
+                let failure = || Failure::from(&fault.preventing(path));
+                self.first_failure.get_or_insert_with(failure);
+            }
+            JobEvent::Retry { fault, .. } => self.retried = Some((&fault).into()),
+            JobEvent::Reconnected => self.retried = None,
+            JobEvent::Warning(fault) => {
+                tracing::warn!(job = %self.id, %fault);
+                return false;
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn tree(&mut self, tree: &TreeResult) {
+        self.counts.bytes = tree.bytes + tree.resumed.bytes + tree.activity.in_flight_bytes;
+        self.counts.files = tree.files + tree.resumed.files;
+        self.counts.failed = tree.failed;
+    }
+
+    /// Takes the result. Returns what limited the rate.
+    fn result(&mut self, result: &JobResult) -> Option<&'static str> {
+        let shares = match result {
+            JobResult::File(file) => {
+                self.counts = Counts {
+                    bytes: file.bytes,
+                    bytes_total: Some(file.bytes),
+                    files: 1,
+                    failed: 0,
+                };
+                Some(file.time_shares)
+            }
+            JobResult::Tree(tree) => {
+                self.tree(tree);
+                tree.time_shares
+            }
+            JobResult::Sync(sync) => {
+                self.tree(&sync.tree);
+                sync.tree.time_shares
+            }
+            _ => None,
+        };
+        if self.counts.failed == 0 {
+            self.counts.bytes_total = Some(self.counts.bytes);
+        }
+        shares.map(|shares| shares.limited_by().as_str())
+    }
+
+    /// Why a transfer with this result isn't a success.
+    fn failure(&mut self, result: &JobResult) -> Option<Failure> {
+        let tree = match result {
+            JobResult::Tree(tree) => tree,
+            JobResult::Sync(sync) => &sync.tree,
+            _ => return None,
+        };
+        let unknown = || {
+            let cause = format!("{} entries have failed", tree.failed);
+            Failure::from(&Fault::new(Code::Io, "copy everything", cause))
+        };
+        let failed = tree.failed > 0;
+        failed.then(|| self.first_failure.take().unwrap_or_else(unknown))
+    }
+}
