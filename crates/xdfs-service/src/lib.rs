@@ -21,20 +21,31 @@
 // They panic where the descriptor can't be written.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod access;
+mod api;
+mod client;
 mod failure;
 mod id;
 mod live;
 mod model;
+mod page;
+mod problem;
+mod routes;
+mod service;
 mod sessions;
+mod shared;
 mod spec;
 mod state;
 mod store;
 mod time;
+mod watch;
 mod worker;
 
+pub use client::ServiceClient;
 pub use failure::Failure;
 pub use id::JobId;
 pub use model::{Counts, JobDetail, JobPage, JobSummary, Transfer, TransferState, Transition};
+pub use service::{Service, ServiceHandle, ServiceOptions};
 pub use sessions::Sessions;
 pub use spec::Submission;
 pub use state::{Actor, Change, Rest, State, StateName, WorkerId};

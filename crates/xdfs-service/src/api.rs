@@ -1,0 +1,193 @@
+//! The REST interface.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::{FromRequestParts, Path, Query, State};
+use axum::http::header::LOCATION;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Json, http::HeaderName};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use xdfs::{Code, Fault};
+
+use crate::access::{User, digest};
+use crate::id::JobId;
+use crate::model::{JobDetail, JobPage};
+use crate::problem::Problem;
+use crate::shared::Shared;
+use crate::spec::Submission;
+use crate::state::{Actor, Change, StateName};
+use crate::store::Idempotency;
+use crate::watch::watch;
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// Most bytes of a client's key.
+const KEY_BYTES_MAX: usize = 255;
+/// Jobs of a page.
+const LIMIT: u32 = 50;
+const LIMIT_MAX: u32 = 1000;
+
+type Answer<T> = Result<T, Problem>;
+
+/// `GET /healthz`: the service answers and can read its database.
+pub(crate) async fn health(State(shared): State<Arc<Shared>>) -> Answer<&'static str> {
+    shared.store.jobs(None, None, 1).await?;
+    Ok("ok\n")
+}
+
+/// The parameters in a path.
+pub(crate) struct Parameters<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let read = Path::from_request_parts(parts, state).await;
+        read.map(|Path(read)| Self(read)).map_err(|error| {
+            let fault = Fault::new(Code::InvalidArgument, "read the path", error.body_text());
+            Problem::with_status(error.status(), fault)
+        })
+    }
+}
+
+fn key(headers: &HeaderMap) -> Answer<Option<&str>> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else {
+        return Ok(None);
+    };
+    let key = value.to_str().ok();
+    let key = key.filter(|key| !key.is_empty() && key.len() <= KEY_BYTES_MAX);
+    let key = key.ok_or_else(|| {
+        let cause = format!("it isn't 1 to {KEY_BYTES_MAX} printable characters");
+        Fault::new(Code::InvalidArgument, "use the Idempotency-Key", cause)
+    });
+    Ok(Some(key?))
+}
+
+/// `POST /api/v1/jobs`: 201 with the job, or 200 if the key has one already.
+pub(crate) async fn submit(
+    State(shared): State<Arc<Shared>>,
+    Extension(User(user)): Extension<User>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Response> {
+    let body = body.map_err(|error| {
+        let fault = Fault::new(Code::LimitExceeded, "read the job", error.body_text());
+        Problem::with_status(error.status(), fault)
+    })?;
+    let submission: Submission = serde_json::from_slice(&body).map_err(|error| {
+        let fault = Fault::new(Code::InvalidArgument, "read the job", error.to_string());
+        Problem::with_status(StatusCode::BAD_REQUEST, fault)
+    })?;
+    let digest = digest(&String::from_utf8_lossy(&body));
+    let idempotency = key(&headers)?.map(|key| Idempotency {
+        key,
+        digest: &digest,
+    });
+    let submitted = shared.store.submit(&submission, &user, idempotency).await?;
+    shared.workers.wake.notify_one();
+    shared.live.changed(submitted.id);
+    let detail = shared.job(submitted.id).await?;
+    let status = match submitted.is_new {
+        true => StatusCode::CREATED,
+        false => StatusCode::OK,
+    };
+    let location = format!("/api/v1/jobs/{}", submitted.id);
+    Ok((status, [(LOCATION, location)], Json(detail)).into_response())
+}
+
+/// What `GET /api/v1/jobs` takes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListQuery {
+    state: Option<String>,
+    after: Option<String>,
+    limit: Option<u32>,
+}
+
+/// `GET /api/v1/jobs`: a page of jobs, the newest first.
+pub(crate) async fn list(
+    State(shared): State<Arc<Shared>>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+) -> Answer<Json<JobPage>> {
+    let Query(query) = query.map_err(|error| {
+        let fault = Fault::new(Code::InvalidArgument, "read the query", error.body_text());
+        Problem::with_status(StatusCode::BAD_REQUEST, fault)
+    })?;
+    let state: Option<StateName> = query.state.map(|name| name.parse()).transpose()?;
+    let after: Option<JobId> = query.after.map(|id| id.parse()).transpose()?;
+    let limit = query.limit.unwrap_or(LIMIT).clamp(1, LIMIT_MAX);
+    // One more says whether there are more.
+    let mut jobs = shared.store.jobs(state, after, limit + 1).await?;
+    let has_more = jobs.len() > limit as usize;
+    jobs.truncate(limit as usize);
+    let next = jobs.last().filter(|_| has_more).map(|job| job.id);
+    Ok(Json(JobPage { jobs, next }))
+}
+
+/// `GET /api/v1/jobs/{id}`: a job with its parts.
+pub(crate) async fn show(
+    State(shared): State<Arc<Shared>>,
+    Parameters(id): Parameters<String>,
+) -> Answer<Json<JobDetail>> {
+    Ok(Json(shared.job(id.parse()?).await?))
+}
+
+/// `POST /api/v1/jobs/{id}:cancel`, and `:pause`, `:resume`, `:retry`.
+pub(crate) async fn change(
+    State(shared): State<Arc<Shared>>,
+    Extension(User(user)): Extension<User>,
+    Parameters(id_and_change): Parameters<String>,
+) -> Answer<Json<JobDetail>> {
+    let (id, word) = id_and_change
+        .split_once(':')
+        .unwrap_or((&id_and_change, ""));
+    let id = id.parse()?;
+    make_change(&shared, user, id, word).await?;
+    Ok(Json(shared.job(id).await?))
+}
+
+/// Changes a job as a user wants it.
+pub(crate) async fn make_change(
+    shared: &Shared,
+    user: String,
+    id: JobId,
+    word: &str,
+) -> Result<(), Fault> {
+    let change = Change::of_person(word).ok_or_else(|| {
+        let cause = "a job can be paused, resumed, cancelled and retried";
+        Fault::new(Code::NotFound, "change a job by", cause).path(word)
+    })?;
+    let actor = Actor::User(user);
+    let after = shared.store.change(id, change, &actor, "asked for").await?;
+    if after.is_some_and(|state| state.worker().is_some()) {
+        shared.workers.stop(id);
+    }
+    shared.workers.wake.notify_one();
+    shared.live.changed(id);
+    Ok(())
+}
+
+fn json(detail: &JobDetail) -> Result<String, Fault> {
+    serde_json::to_string(detail)
+        .map_err(|error| Fault::new(Code::Internal, "write the job", error.to_string()))
+}
+
+/// `GET /api/v1/jobs/{id}/events`: the job as it is, and whenever it changes, to its end.
+pub(crate) async fn events(
+    State(shared): State<Arc<Shared>>,
+    Parameters(id): Parameters<String>,
+) -> Answer<Response> {
+    let id = id.parse()?;
+    shared.job(id).await?;
+    Ok(watch(shared, Some(id), json).await)
+}
+
+/// `GET /api/v1/events`: every job that changes from now on.
+pub(crate) async fn all_events(State(shared): State<Arc<Shared>>) -> Response {
+    watch(shared, None, json).await
+}

@@ -1,0 +1,180 @@
+//! A client of a service: what the commands use. It blocks, and needs no runtime.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use ureq::Agent;
+use ureq::http::{Response, StatusCode};
+use xdfs::{Code, Fault};
+
+use crate::access::{Secret, hex, read_token};
+use crate::failure::Failure;
+use crate::id::JobId;
+use crate::model::{JobDetail, JobPage};
+use crate::service::URL_FILE;
+use crate::spec::Submission;
+use crate::state::StateName;
+
+const OPERATION: &str = "ask the service";
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Most bytes of an answer.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// A service on this machine, for the user who can read its state folder.
+#[derive(Debug)]
+pub struct ServiceClient {
+    agent: Agent,
+    url: String,
+    token: Secret,
+}
+
+type Answer = Result<Response<ureq::Body>, ureq::Error>;
+
+impl ServiceClient {
+    /// The service with this state folder. It is at `url`, or where its folder says.
+    ///
+    /// # Errors
+    /// No service was started with this folder, or it isn't running.
+    pub fn new(folder: &Path, url: Option<&str>) -> Result<Self, Fault> {
+        let started = |fault: Fault| match fault.code {
+            Code::NotFound => fault.hint("start it with `xdfs service`"),
+            _ => fault,
+        };
+        let token = read_token(folder).map_err(started)?;
+        let url = match url {
+            Some(url) => url.to_owned(),
+            None => {
+                let path = folder.join(URL_FILE);
+                fs::read_to_string(&path).map_err(|error| {
+                    let name = path.as_os_str().as_encoded_bytes();
+                    started(Fault::from_io("find the running service", name, &error))
+                })?
+            }
+        };
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .timeout_global(Some(TIMEOUT))
+            .proxy(None)
+            .user_agent(concat!("xdfs/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .new_agent();
+        Ok(Self {
+            agent,
+            url: url.trim().trim_end_matches('/').to_owned(),
+            token,
+        })
+    }
+
+    fn authorization(&self) -> String {
+        format!("Bearer {}", self.token.as_str())
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Fault> {
+        let request = self.agent.get(format!("{}/api/v1/{path}", self.url));
+        self.read(request.header("Authorization", self.authorization()).call())
+    }
+
+    fn read<T: DeserializeOwned>(&self, answer: Answer) -> Result<T, Fault> {
+        let unreached = |error: ureq::Error| {
+            let code = match error {
+                ureq::Error::Timeout(_) => Code::DeadlineExceeded,
+                _ => Code::ConnectionRefused,
+            };
+            Fault::new(code, OPERATION, error.to_string())
+                .path(&self.url)
+                .hint("is `xdfs service` running?")
+        };
+        let mut answer = answer.map_err(unreached)?;
+        let is_success = answer.status().is_success();
+        let status = answer.status();
+        let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX);
+        let text = body.read_to_string().map_err(unreached)?;
+        if is_success {
+            return serde_json::from_str(&text).map_err(|error| {
+                let cause = format!("its answer can't be read: {error}");
+                Fault::new(Code::ProtocolViolation, OPERATION, cause).path(&self.url)
+            });
+        }
+        Err(match serde_json::from_str::<Failure>(&text) {
+            Ok(failure) => failure.into(),
+            Err(_) => refused(status, &self.url),
+        })
+    }
+
+    /// Submits a job. A submission whose answer is lost can be repeated with the same key.
+    ///
+    /// # Errors
+    /// The service can't be reached, or refuses the job.
+    pub fn submit(&self, submission: &Submission, key: &str) -> Result<JobDetail, Fault> {
+        let text = serde_json::to_string(submission).map_err(|error| {
+            Fault::new(
+                Code::InvalidArgument,
+                "write the job as text",
+                error.to_string(),
+            )
+        })?;
+        let request = self.agent.post(format!("{}/api/v1/jobs", self.url));
+        let request = request
+            .header("Authorization", self.authorization())
+            .header("Content-Type", "application/json")
+            .header("Idempotency-Key", key);
+        self.read(request.send(text))
+    }
+
+    /// A key for a submission.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn new_key() -> Result<String, Fault> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)
+            .map_err(|error| Fault::new(Code::Internal, "make a key", error.to_string()))?;
+        Ok(hex(&bytes))
+    }
+
+    /// A page of jobs, the newest first.
+    ///
+    /// # Errors
+    /// The service can't be reached.
+    pub fn jobs(&self, state: Option<StateName>, after: Option<JobId>) -> Result<JobPage, Fault> {
+        let mut path = "jobs?limit=1000".to_owned();
+        if let Some(state) = state {
+            path.push_str(&format!("&state={state}"));
+        }
+        if let Some(after) = after {
+            path.push_str(&format!("&after={after}"));
+        }
+        self.get(&path)
+    }
+
+    /// A job.
+    ///
+    /// # Errors
+    /// The service can't be reached, or has no such job.
+    pub fn job(&self, id: JobId) -> Result<JobDetail, Fault> {
+        self.get(&format!("jobs/{id}"))
+    }
+
+    /// Changes a job: `cancel`, `pause`, `resume` or `retry`.
+    ///
+    /// # Errors
+    /// The service can't be reached, has no such job, or the change isn't possible.
+    pub fn change(&self, id: JobId, change: &str) -> Result<JobDetail, Fault> {
+        let request = self
+            .agent
+            .post(format!("{}/api/v1/jobs/{id}:{change}", self.url));
+        let request = request.header("Authorization", self.authorization());
+        self.read(request.send_empty())
+    }
+}
+
+fn refused(status: StatusCode, url: &str) -> Fault {
+    let code = match status {
+        StatusCode::UNAUTHORIZED => Code::AuthenticationFailed,
+        _ => Code::ProtocolViolation,
+    };
+    Fault::new(code, OPERATION, format!("the answer is {status}")).path(url)
+}

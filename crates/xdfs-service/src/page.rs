@@ -1,0 +1,322 @@
+//! The pages: rendered here, and kept up to date by fragments that come as events.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, SET_COOKIE};
+use axum::response::{Html, IntoResponse, Redirect, Response};
+use serde::Deserialize;
+use xdfs::{Code, Fault};
+
+use crate::access::User;
+use crate::api::{Parameters, make_change};
+use crate::model::{Counts, JobDetail, JobSummary, Transfer};
+use crate::problem::Problem;
+use crate::shared::Shared;
+use crate::time::Time;
+use crate::watch::watch;
+
+/// Jobs of the list.
+const JOBS_SHOWN: u32 = 100;
+
+#[derive(Template)]
+#[template(path = "jobs.html")]
+struct JobsPage {
+    rows: Vec<Row>,
+}
+
+#[derive(Template)]
+#[template(path = "row.html")]
+struct Row {
+    job: JobSummary,
+}
+
+#[derive(Template)]
+#[template(path = "job.html")]
+struct JobPage {
+    body: JobBody,
+}
+
+#[derive(Template)]
+#[template(path = "job_body.html")]
+struct JobBody {
+    detail: JobDetail,
+}
+
+#[derive(Template)]
+#[template(path = "message.html")]
+struct Message {
+    title: &'static str,
+    text: String,
+}
+
+/// A number of bytes, as `1.5 GB`.
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"].into_iter();
+    let mut unit = units.next().unwrap_or_default();
+    while value >= 999.5
+        && let Some(next) = units.next()
+    {
+        value /= 1000.0;
+        unit = next;
+    }
+    match value {
+        _ if unit == "B" => format!("{value:.0} {unit}"),
+        value if value < 9.995 => format!("{value:.2} {unit}"),
+        value if value < 99.95 => format!("{value:.1} {unit}"),
+        value => format!("{value:.0} {unit}"),
+    }
+}
+
+/// What has been done, as `1.5 of 3.0 GB, 7 files`.
+fn done(counts: &Counts) -> String {
+    let mut text = match counts.bytes_total {
+        Some(total) if total != counts.bytes => {
+            format!("{} of {}", size(counts.bytes), size(total))
+        }
+        _ => size(counts.bytes),
+    };
+    match counts.files {
+        0 => {}
+        1 => text.push_str(", 1 file"),
+        files => text.push_str(&format!(", {files} files")),
+    }
+    if counts.failed > 0 {
+        text.push_str(&format!(", {} failed", counts.failed));
+    }
+    text
+}
+
+/// The share of the bytes that have arrived, in percent.
+fn percent(counts: &Counts) -> Option<u64> {
+    let total = counts.bytes_total.filter(|total| *total > 0)?;
+    let percent = u128::from(counts.bytes) * 100 / u128::from(total);
+    u64::try_from(percent.min(100)).ok()
+}
+
+/// A time for people: the date, the time to the second, and that it is UTC.
+fn shown(time: &Time) -> String {
+    let text = time.to_string();
+    let seconds = text
+        .split('.')
+        .next()
+        .unwrap_or_default()
+        .trim_end_matches('Z');
+    seconds.replacen('T', " ", 1) + " UTC"
+}
+
+impl Row {
+    fn title(&self) -> String {
+        title(&self.job)
+    }
+}
+
+/// What a job is called.
+fn title(job: &JobSummary) -> String {
+    match job.label.as_str() {
+        "" => format!("Job {}", job.id),
+        label => label.to_owned(),
+    }
+}
+
+impl JobBody {
+    fn title(&self) -> String {
+        title(&self.detail.job)
+    }
+
+    /// The job in one sentence.
+    fn sentence(&self) -> String {
+        let job = &self.detail.job;
+        let transfers = self.detail.transfers.iter();
+        let retried = transfers.clone().find_map(Transfer::retried);
+        match (&job.failure, retried) {
+            (Some(failure), _) => failure.sentence(),
+            (None, Some(cause)) => format!("tried again after a failure: {cause}"),
+            (None, None) => match transfers.clone().find_map(|one| one.limited_by.as_deref()) {
+                Some(limit) => format!("{}, limited by: {limit}", done(&job.counts)),
+                None => done(&job.counts),
+            },
+        }
+    }
+
+    fn hint(&self) -> Option<&str> {
+        self.detail.job.failure.as_ref()?.hint.as_deref()
+    }
+
+    /// What can be done with the job: the words of its changes.
+    fn changes(&self) -> &'static [&'static str] {
+        use crate::state::StateName as S;
+        match self.detail.job.state {
+            S::Queued | S::Running | S::Requeueing => &["pause", "cancel"],
+            S::Pausing | S::Paused => &["resume", "cancel"],
+            S::Failed | S::Cancelled => &["retry"],
+            S::Cancelling | S::Succeeded => &[],
+        }
+    }
+}
+
+impl Transfer {
+    /// Why a running transfer is tried again.
+    fn retried(&self) -> Option<String> {
+        let is_running = self.state == crate::model::TransferState::Running;
+        let failure = self.failure.as_ref().filter(|_| is_running)?;
+        Some(failure.sentence())
+    }
+}
+
+fn rendered(template: &impl Template) -> Result<Html<String>, Fault> {
+    let text = template.render();
+    let text =
+        text.map_err(|error| Fault::new(Code::Internal, "render the page", error.to_string()))?;
+    Ok(Html(text))
+}
+
+fn message(status: StatusCode, title: &'static str, text: String) -> Response {
+    match rendered(&Message { title, text }) {
+        Ok(page) => (status, page).into_response(),
+        Err(fault) => Problem::from(fault).into_response(),
+    }
+}
+
+/// A problem as a page.
+pub(crate) struct PageProblem(Problem);
+
+impl<E: Into<Problem>> From<E> for PageProblem {
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
+
+impl IntoResponse for PageProblem {
+    fn into_response(self) -> Response {
+        let Self(problem) = self;
+        let title = problem.status.canonical_reason().unwrap_or("Failure");
+        message(problem.status, title, problem.fault().to_string())
+    }
+}
+
+/// The page of a browser that isn't logged in.
+pub(crate) fn unauthorized() -> Response {
+    let text = "Open the link that the service printed when it started. A link works once; \
+        starting the service again prints another one.";
+    message(StatusCode::UNAUTHORIZED, "Please log in", text.to_owned())
+}
+
+/// What `GET /login` takes.
+#[derive(Debug, Deserialize)]
+pub(crate) struct LoginQuery {
+    #[serde(default)]
+    link: String,
+}
+
+/// `GET /login?link=`: gives a browser its cookie.
+pub(crate) async fn log_in(
+    State(shared): State<Arc<Shared>>,
+    query: Result<Query<LoginQuery>, QueryRejection>,
+) -> Result<Response, PageProblem> {
+    let link = query.map(|Query(query)| query.link).unwrap_or_default();
+    let cookie = shared.access.log_in(&shared.store, &link).await?;
+    Ok(match cookie {
+        Some(cookie) => ([(SET_COOKIE, cookie)], Redirect::to("/")).into_response(),
+        None => unauthorized(),
+    })
+}
+
+/// `GET /`: the newest jobs.
+pub(crate) async fn jobs(State(shared): State<Arc<Shared>>) -> Result<Html<String>, PageProblem> {
+    let jobs = shared.store.jobs(None, None, JOBS_SHOWN).await?;
+    let rows = jobs.into_iter().map(|job| Row { job }).collect();
+    Ok(rendered(&JobsPage { rows })?)
+}
+
+/// `GET /live`: rows of the list, as they change.
+pub(crate) async fn live_jobs(State(shared): State<Arc<Shared>>) -> Response {
+    watch(shared, None, |detail| {
+        let row = Row {
+            job: detail.job.clone(),
+        };
+        Ok(rendered(&row)?.0)
+    })
+    .await
+}
+
+/// `GET /jobs/{id}`: a job.
+pub(crate) async fn job(
+    State(shared): State<Arc<Shared>>,
+    path: Result<Parameters<String>, Problem>,
+) -> Result<Html<String>, PageProblem> {
+    let Parameters(id) = path?;
+    let detail = shared.job(id.parse::<crate::JobId>()?).await?;
+    let body = JobBody { detail };
+    Ok(rendered(&JobPage { body })?)
+}
+
+/// `GET /jobs/{id}/live`: the page's body, as it changes.
+pub(crate) async fn live_job(
+    State(shared): State<Arc<Shared>>,
+    path: Result<Parameters<String>, Problem>,
+) -> Result<Response, PageProblem> {
+    let Parameters(id) = path?;
+    let id = id.parse::<crate::JobId>()?;
+    Ok(watch(shared, Some(id), |detail| {
+        let body = JobBody {
+            detail: detail.clone(),
+        };
+        Ok(rendered(&body)?.0)
+    })
+    .await)
+}
+
+/// `POST /jobs/{id}/{change}`: a button.
+pub(crate) async fn change(
+    State(shared): State<Arc<Shared>>,
+    Extension(User(user)): Extension<User>,
+    path: Result<Parameters<(String, String)>, Problem>,
+) -> Result<Redirect, PageProblem> {
+    let Parameters((id, word)) = path?;
+    let id = id.parse::<crate::JobId>()?;
+    make_change(&shared, user, id, &word).await?;
+    Ok(Redirect::to(&format!("/jobs/{id}")))
+}
+
+/// `GET /page.css`.
+pub(crate) async fn style() -> impl IntoResponse {
+    let text = include_str!("../assets/page.css");
+    ([(CONTENT_TYPE, "text/css; charset=utf-8")], text)
+}
+
+/// `GET /page.js`.
+pub(crate) async fn script() -> impl IntoResponse {
+    let text = include_str!("../assets/page.js");
+    ([(CONTENT_TYPE, "text/javascript; charset=utf-8")], text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_for_people() {
+        assert_eq!(size(0), "0 B");
+        assert_eq!(size(999), "999 B");
+        assert_eq!(size(1_500), "1.50 kB");
+        assert_eq!(size(999_600_000), "1.00 GB");
+        let counts = Counts {
+            bytes: 500_000,
+            bytes_total: Some(1_000_000),
+            files: 2,
+            failed: 1,
+        };
+        assert_eq!(done(&counts), "500 kB of 1.00 MB, 2 files, 1 failed");
+        assert_eq!(percent(&counts), Some(50));
+        assert_eq!(percent(&Counts::default()), None);
+        let time = Time::from_microseconds(1_700_000_000_123_456);
+        assert_eq!(shown(&time), "2023-11-14 22:13:20 UTC");
+    }
+}

@@ -1,0 +1,89 @@
+//! Faults as answers: `application/problem+json` (RFC 9457), with the fields of the record `error`.
+
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use xdfs::{Code, Fault};
+
+use crate::failure::Failure;
+
+/// A fault as an answer.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    fault: Box<Fault>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'a str,
+    status: u16,
+    detail: String,
+    #[serde(flatten)]
+    failure: Failure,
+}
+
+impl Problem {
+    /// The refusal of a request without credentials.
+    pub(crate) fn unauthorized() -> Self {
+        let cause = "the request has no valid token";
+        let fault = Fault::new(Code::AuthenticationFailed, "use the service", cause)
+            .hint("send the token in the service's folder as 'Authorization: Bearer TOKEN'");
+        Self::with_status(StatusCode::UNAUTHORIZED, fault)
+    }
+
+    /// A fault with the status of HTTP that another part has chosen.
+    pub(crate) fn with_status(status: StatusCode, fault: Fault) -> Self {
+        Self {
+            status,
+            fault: Box::new(fault),
+        }
+    }
+
+    pub(crate) fn fault(&self) -> &Fault {
+        &self.fault
+    }
+}
+
+impl From<Fault> for Problem {
+    fn from(fault: Fault) -> Self {
+        let status = match fault.code {
+            Code::InvalidArgument | Code::Unsupported => StatusCode::UNPROCESSABLE_ENTITY,
+            Code::NotFound => StatusCode::NOT_FOUND,
+            Code::AlreadyExists | Code::Stale => StatusCode::CONFLICT,
+            Code::AuthenticationFailed => StatusCode::UNAUTHORIZED,
+            Code::PermissionDenied => StatusCode::FORBIDDEN,
+            Code::Busy | Code::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::with_status(status, fault)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        if self.status.is_server_error() {
+            tracing::error!(fault = %self.fault, "a request failed");
+        }
+        let body = Body {
+            kind: "about:blank",
+            title: self.status.canonical_reason().unwrap_or("failure"),
+            status: self.status.as_u16(),
+            detail: self.fault.to_string(),
+            failure: (&*self.fault).into(),
+        };
+        let text = serde_json::to_string(&body).unwrap_or_default();
+        let mut response = (self.status, text).into_response();
+        let headers = response.headers_mut();
+        let json = axum::http::HeaderValue::from_static("application/problem+json");
+        headers.insert(CONTENT_TYPE, json);
+        if self.status == StatusCode::UNAUTHORIZED {
+            let bearer = axum::http::HeaderValue::from_static("Bearer");
+            headers.insert(WWW_AUTHENTICATE, bearer);
+        }
+        response
+    }
+}

@@ -1,0 +1,247 @@
+//! The service: its state folder, its listener, and what its parts share.
+
+use std::fs::{self, File, TryLockError};
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use xdfs::{Code, Fault};
+
+use crate::access::Access;
+use crate::live::{Live, is_set};
+use crate::routes::router;
+use crate::sessions::Sessions;
+use crate::shared::Shared;
+use crate::store::Store;
+use crate::worker::Workers;
+
+const START: &str = "start the service";
+/// The file with the URL of the running service.
+pub(crate) const URL_FILE: &str = "url";
+
+/// The settings of a service.
+#[derive(Debug)]
+pub struct ServiceOptions {
+    /// Where it listens, on this machine only: there is no TLS.
+    pub listen: SocketAddr,
+    /// The state folder, made if missing: database, token, journals. One service has it at a time.
+    pub data: PathBuf,
+    /// Jobs that run at the same time.
+    pub workers: usize,
+    /// The sessions with servers.
+    pub sessions: Sessions,
+}
+
+/// A service that listens and has its database, but runs no job yet.
+#[derive(Debug)]
+pub struct Service {
+    runtime: Runtime,
+    listener: TcpListener,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    workers: usize,
+    data: PathBuf,
+    /// Held as long as the service has the state folder.
+    _lock: File,
+}
+
+/// Ends a service from another thread. Clones end the same one.
+#[derive(Clone, Debug)]
+pub struct ServiceHandle {
+    closing: watch::Sender<bool>,
+}
+
+impl ServiceHandle {
+    /// Ends the service in an orderly way, and doesn't wait for that: running jobs are stopped and
+    /// wait for the next start.
+    pub fn shutdown(&self) {
+        self.closing.send_replace(true);
+    }
+}
+
+fn make_folder(folder: &Path) -> Result<(), Fault> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    let made = builder.create(folder);
+    made.map_err(|error| Fault::from_io(START, folder.as_os_str().as_encoded_bytes(), &error))
+}
+
+/// Takes the state folder for this process.
+fn lock(folder: &Path) -> Result<File, Fault> {
+    let path = folder.join("lock");
+    let name = path.as_os_str().as_encoded_bytes();
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path);
+    let file = file.map_err(|error| Fault::from_io(START, name, &error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            let cause = "another service uses this folder";
+            let fault =
+                Fault::new(Code::Busy, START, cause).path(folder.as_os_str().as_encoded_bytes());
+            Err(fault.hint("end it, or name another folder with --data"))
+        }
+        Err(TryLockError::Error(error)) => Err(Fault::from_io(START, name, &error)),
+    }
+}
+
+fn write_url(folder: &Path, address: SocketAddr) -> Result<(), Fault> {
+    let (path, unfinished) = (folder.join(URL_FILE), folder.join("url.new"));
+    let write = || {
+        let mut file = File::create(&unfinished)?;
+        file.write_all(format!("http://{address}\n").as_bytes())?;
+        fs::rename(&unfinished, &path)
+    };
+    write().map_err(|error| Fault::from_io(START, path.as_os_str().as_encoded_bytes(), &error))
+}
+
+impl Service {
+    /// Takes the state folder, opens the database and listens.
+    ///
+    /// # Errors
+    /// The address is not of this machine alone, or in use; another service has the folder; or the
+    /// database can't be used.
+    pub fn bind(options: ServiceOptions) -> Result<Self, Fault> {
+        let ServiceOptions {
+            listen,
+            data,
+            workers,
+            sessions,
+        } = options;
+        if !listen.ip().is_loopback() {
+            let cause = "without TLS it listens on this machine only";
+            return Err(Fault::new(Code::InvalidArgument, START, cause)
+                .path(listen.to_string())
+                .hint("name 127.0.0.1 or [::1], and reach it through ssh -L or a proxy with TLS"));
+        }
+        make_folder(&data)?;
+        let lock = lock(&data)?;
+        let journals = data.join("journals");
+        make_folder(&journals)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("xdfs-service")
+            .enable_all()
+            .build()
+            .map_err(|error| Fault::from_io(START, "", &error))?;
+        let (store, listener) = runtime.block_on(async {
+            let store = Store::open(&data.join("service.db")).await?;
+            let taken_back = store.take_back().await?;
+            if taken_back > 0 {
+                tracing::info!(
+                    jobs = taken_back,
+                    "took back jobs of a service that had ended"
+                );
+            }
+            let listener = TcpListener::bind(listen).await;
+            let listener = listener
+                .map_err(|error| Fault::from_io("listen on", listen.to_string(), &error))?;
+            Ok::<_, Fault>((store, listener))
+        })?;
+        let address = listener.local_addr();
+        let address = address.map_err(|error| Fault::from_io(START, "", &error))?;
+        let access = Access::new(&data, address.port())?;
+        write_url(&data, address)?;
+        let live = Arc::new(Live::new());
+        let all = Workers::new(
+            store.clone(),
+            Arc::clone(&live),
+            Arc::new(sessions),
+            journals,
+        );
+        let shared = Shared {
+            store,
+            live,
+            workers: Arc::new(all),
+            access,
+            closing: watch::Sender::new(false),
+        };
+        Ok(Self {
+            runtime,
+            listener,
+            address,
+            shared: Arc::new(shared),
+            workers: workers.max(1),
+            data,
+            _lock: lock,
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// A link that logs in one browser, once, within a day.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn login_link(&self) -> Result<String, Fault> {
+        let secret = self.shared.access.link()?;
+        Ok(format!("{}/login?link={}", self.url(), secret.as_str()))
+    }
+
+    /// A handle that ends it.
+    #[must_use]
+    pub fn handle(&self) -> ServiceHandle {
+        ServiceHandle {
+            closing: self.shared.closing.clone(),
+        }
+    }
+
+    /// Answers requests and runs jobs until a handle ends it.
+    ///
+    /// # Errors
+    /// The listener fails.
+    pub fn run(self) -> Result<(), Fault> {
+        let Self {
+            runtime,
+            listener,
+            shared,
+            workers,
+            data,
+            _lock: lock,
+            ..
+        } = self;
+        let result = runtime.block_on(serve(listener, Arc::clone(&shared), workers));
+        runtime.block_on(shared.store.close());
+        let _ = fs::remove_file(data.join(URL_FILE));
+        // The folder is free once nothing uses it any more.
+        drop(runtime);
+        drop(lock);
+        result
+    }
+}
+
+async fn serve(listener: TcpListener, shared: Arc<Shared>, workers: usize) -> Result<(), Fault> {
+    let closing = shared.closing.subscribe();
+    let working = tokio::spawn(Arc::clone(&shared.workers).run(workers, closing));
+    let mut closing = shared.closing.subscribe();
+    let served = axum::serve(listener, router(Arc::clone(&shared)))
+        .with_graceful_shutdown(async move {
+            is_set(&mut closing).await;
+        })
+        .await;
+    // After a failure of the listener too.
+    shared.closing.send_replace(true);
+    if let Err(error) = working.await {
+        tracing::error!(%error, "the workers have failed");
+    }
+    served.map_err(|error| Fault::from_io("serve", "", &error))
+}

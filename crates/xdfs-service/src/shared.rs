@@ -1,0 +1,36 @@
+//! What the parts of a service share.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use xdfs::Fault;
+
+use crate::access::Access;
+use crate::id::JobId;
+use crate::live::Live;
+use crate::model::JobDetail;
+use crate::store::Store;
+use crate::worker::Workers;
+
+/// What the parts of a service share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) store: Store,
+    pub(crate) live: Arc<Live>,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) access: Access,
+    pub(crate) closing: watch::Sender<bool>,
+}
+
+impl Shared {
+    /// A job, with what is known of it this moment.
+    pub(crate) async fn job(&self, id: JobId) -> Result<JobDetail, Fault> {
+        let mut detail = self.store.job(id).await?;
+        let live = self.live.transfer(id);
+        detail.update(|position| {
+            let live = live.as_ref().filter(|live| live.position == position)?;
+            Some((live.counts.clone(), live.failure.clone()))
+        });
+        Ok(detail)
+    }
+}

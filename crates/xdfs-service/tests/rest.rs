@@ -1,0 +1,491 @@
+//! A service in this process, asked over HTTP, with a server that it copies to.
+
+#![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use ureq::Agent;
+use ureq::http::Response;
+use xdfs::{
+    Client, ClientOptions, Code, Fault, FileJob, Job, JobPlace, RetryPolicy, ServerBuilder,
+    ServerHandle, TransferOptions, TransferParameters, TreeJob, TreeOptions, Way,
+};
+use xdfs_service::{
+    JobDetail, JobId, Service, ServiceClient, ServiceHandle, ServiceOptions, Sessions, StateName,
+    Submission, TransferState,
+};
+use xdfs_testkit::wait;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server and a service that copies to it.
+struct Scene {
+    folder: tempfile::TempDir,
+    server: ServerHandle,
+    server_url: String,
+    service: ServiceHandle,
+    url: String,
+    link: String,
+    threads: Vec<JoinHandle<Result<(), Fault>>>,
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.service.shutdown();
+        self.server.shutdown();
+        for thread in self.threads.drain(..) {
+            let ended = thread.join();
+            if !thread::panicking() {
+                ended.unwrap().unwrap();
+            }
+        }
+    }
+}
+
+impl Scene {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        fs::create_dir(&root).unwrap();
+        let server = ServerBuilder {
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            root,
+            ..ServerBuilder::default()
+        };
+        let server = server.bind().unwrap();
+        let service = Service::bind(ServiceOptions {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            data: folder.path().join("data"),
+            workers: 1,
+            sessions: Sessions::new(|place| Client::connect(place, ClientOptions::default())),
+        });
+        let service = service.unwrap();
+        let scene = (server.handle(), service.handle());
+        Self {
+            server: scene.0,
+            server_url: format!("xdfs://{}", server.addresses()[0]),
+            service: scene.1,
+            url: service.url(),
+            link: service.login_link().unwrap(),
+            threads: vec![
+                // Its sessions with the server end with it.
+                thread::spawn(move || service.run()),
+                thread::spawn(move || server.run()),
+            ],
+            folder,
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn client(&self) -> ServiceClient {
+        ServiceClient::new(&self.path("data"), None).unwrap()
+    }
+
+    fn token(&self) -> String {
+        let token = fs::read_to_string(self.path("data/token")).unwrap();
+        format!("Bearer {}", token.trim())
+    }
+
+    fn server_place(&self, name: &str) -> JobPlace {
+        JobPlace::Server(format!("{}/{name}", self.server_url).parse().unwrap())
+    }
+
+    fn upload(&self, source: &Path, target: &str, rate: Option<u64>) -> Job {
+        let parameters = TransferParameters {
+            rate_bytes_per_s_max: rate,
+            ..TransferParameters::default()
+        };
+        Job::File(FileJob {
+            source: JobPlace::Local(source.to_owned()),
+            target: self.server_place(target),
+            way: Way::Any,
+            options: TransferOptions {
+                parameters,
+                ..TransferOptions::default()
+            },
+            retry: RetryPolicy::default(),
+        })
+    }
+
+    /// Waits until the job is as expected.
+    #[track_caller]
+    fn until(&self, id: JobId, expected: impl Fn(&JobDetail) -> bool) -> JobDetail {
+        let client = self.client();
+        let mut last = client.job(id).unwrap();
+        let came = wait::until(PATIENCE, || {
+            last = client.job(id).unwrap();
+            expected(&last)
+        });
+        assert!(came, "{last:#?}");
+        last
+    }
+
+    #[track_caller]
+    fn until_ended(&self, id: JobId) -> JobDetail {
+        self.until(id, |detail| detail.job.state.is_end())
+    }
+}
+
+fn agent() -> Agent {
+    let config = Agent::config_builder();
+    config
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .proxy(None)
+        .timeout_global(Some(PATIENCE))
+        .build()
+        .new_agent()
+}
+
+fn status(answer: &Response<ureq::Body>) -> u16 {
+    answer.status().as_u16()
+}
+
+fn text(mut answer: Response<ureq::Body>) -> String {
+    answer.body_mut().read_to_string().unwrap()
+}
+
+#[test]
+fn a_job_is_done_and_the_bytes_are_the_same() {
+    let scene = Scene::new();
+    let content: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    let (file, tree) = (scene.path("file"), scene.path("tree"));
+    fs::write(&file, &content).unwrap();
+    fs::create_dir_all(tree.join("a")).unwrap();
+    for number in 0..50 {
+        fs::write(tree.join(format!("a/{number}")), number.to_string()).unwrap();
+    }
+    let transfers = vec![
+        scene.upload(&file, "copied", None),
+        Job::Tree(TreeJob {
+            source: JobPlace::Local(tree),
+            target: scene.server_place("trees"),
+            way: Way::Any,
+            options: TreeOptions::default(),
+        }),
+    ];
+    let client = scene.client();
+    let submitted = client
+        .submit(&Submission::new("both", transfers), "1")
+        .unwrap();
+    assert_eq!(submitted.job.label, "both");
+    let done = scene.until_ended(submitted.job.id);
+    assert_eq!(done.job.state, StateName::Succeeded, "{done:#?}");
+    assert!(fs::read(scene.path("root/copied")).unwrap() == content);
+    for number in 0..50 {
+        let copied = fs::read(scene.path("root/trees/a").join(number.to_string()));
+        assert_eq!(copied.unwrap(), number.to_string().into_bytes());
+    }
+    assert_eq!(done.transfers[0].counts.bytes, 12_000_000);
+    assert_eq!(done.transfers[1].counts.files, 50);
+    assert!(
+        done.transfers
+            .iter()
+            .all(|one| one.attempts == 1 && one.limited_by.is_some())
+    );
+    let names: Vec<_> = done.transitions.iter().map(|one| one.to.as_str()).collect();
+    assert_eq!(names, ["queued", "running", "succeeded"]);
+    let page = client.jobs(Some(StateName::Succeeded), None).unwrap();
+    assert_eq!(page.jobs, [done.job]);
+    let queued = client.jobs(Some(StateName::Queued), None).unwrap();
+    assert!(queued.jobs.is_empty());
+}
+
+#[test]
+fn what_fails_doesn_t_stop_the_others_and_can_be_retried() {
+    let scene = Scene::new();
+    let (missing, file) = (scene.path("missing"), scene.path("file"));
+    fs::write(&file, "content").unwrap();
+    let transfers = vec![
+        scene.upload(&missing, "first", None),
+        scene.upload(&file, "second", None),
+    ];
+    let client = scene.client();
+    let id = client
+        .submit(&Submission::new("", transfers), "1")
+        .unwrap()
+        .job
+        .id;
+    let failed = scene.until_ended(id);
+    assert_eq!(failed.job.state, StateName::Failed);
+    assert_eq!(failed.job.failure.unwrap().code, "not-found");
+    assert_eq!(failed.transfers[0].state, TransferState::Failed);
+    assert_eq!(failed.transfers[1].state, TransferState::Succeeded);
+    assert_eq!(fs::read(scene.path("root/second")).unwrap(), b"content");
+    let refused = client.change(id, "pause").unwrap_err();
+    assert_eq!(refused.code, Code::Stale);
+
+    fs::write(&missing, "there now").unwrap();
+    client.change(id, "retry").unwrap();
+    let done = scene.until_ended(id);
+    assert_eq!(done.job.state, StateName::Succeeded, "{done:#?}");
+    assert_eq!(fs::read(scene.path("root/first")).unwrap(), b"there now");
+    // What had succeeded wasn't done again.
+    assert_eq!(
+        (done.transfers[0].attempts, done.transfers[1].attempts),
+        (2, 1)
+    );
+}
+
+#[test]
+fn a_running_job_is_paused_resumed_and_cancelled() {
+    let scene = Scene::new();
+    let file = scene.path("file");
+    fs::write(&file, vec![7; 64_000_000]).unwrap();
+    let transfers = vec![scene.upload(&file, "copied", Some(2_000_000))];
+    let client = scene.client();
+    let id = client
+        .submit(&Submission::new("slow", transfers), "1")
+        .unwrap()
+        .job
+        .id;
+    scene.until(id, |detail| detail.job.counts.bytes > 0);
+    client.change(id, "pause").unwrap();
+    scene.until(id, |detail| detail.job.state == StateName::Paused);
+    client.change(id, "resume").unwrap();
+    scene.until(id, |detail| detail.job.state == StateName::Running);
+    client.change(id, "cancel").unwrap();
+    let ended = scene.until_ended(id);
+    assert_eq!(ended.job.state, StateName::Cancelled);
+    assert!(!scene.path("root/copied").exists());
+    // The worker is free again.
+    let small = scene.path("small");
+    fs::write(&small, "small").unwrap();
+    let transfers = vec![scene.upload(&small, "small", None)];
+    let id = client
+        .submit(&Submission::new("", transfers), "2")
+        .unwrap()
+        .job
+        .id;
+    assert_eq!(scene.until_ended(id).job.state, StateName::Succeeded);
+}
+
+#[test]
+fn the_same_key_twice_is_one_job() {
+    let scene = Scene::new();
+    let file = scene.path("file");
+    fs::write(&file, "content").unwrap();
+    let body = json!({
+        "version": 1,
+        "transfers": [{"file": {"source": file, "target": format!("{}/copied", scene.server_url)}}],
+    });
+    let post = |key: &str, body: &Value| {
+        let request = agent().post(format!("{}/api/v1/jobs", scene.url));
+        let request = request
+            .header("Authorization", scene.token())
+            .header("Idempotency-Key", key);
+        request.send(body.to_string()).unwrap()
+    };
+    let (first, again) = (post("key", &body), post("key", &body));
+    assert_eq!((status(&first), status(&again)), (201, 200));
+    let location = first.headers()["location"].to_str().unwrap().to_owned();
+    assert_eq!(again.headers()["location"], location.as_str());
+    let (first, again): (Value, Value) = (
+        serde_json::from_str(&text(first)).unwrap(),
+        serde_json::from_str(&text(again)).unwrap(),
+    );
+    assert_eq!(first["id"], again["id"]);
+    let mut other = body.clone();
+    other["label"] = "another".into();
+    let refused = post("key", &other);
+    assert_eq!(status(&refused), 409);
+    assert_eq!(status(&post("other", &body)), 201);
+    assert_eq!(status(&post("", &body)), 422);
+    assert_eq!(scene.client().jobs(None, None).unwrap().jobs.len(), 2);
+}
+
+#[test]
+fn without_a_token_nothing_is_answered() {
+    let scene = Scene::new();
+    let agent = agent();
+    let job = format!("{}/api/v1/jobs/0", scene.url);
+    for path in [
+        "/",
+        "/live",
+        "/jobs/0",
+        "/api/v1/jobs",
+        "/api/v1/events",
+        "/api/v1/x",
+        "/x",
+    ] {
+        for authorization in ["", "Bearer ", "Bearer x", "Basic eDp4"] {
+            let request = agent.get(format!("{}{path}", scene.url));
+            let answer = request
+                .header("Authorization", authorization)
+                .call()
+                .unwrap();
+            assert_eq!(status(&answer), 401, "{path} {authorization}");
+        }
+    }
+    let answer = agent.post(format!("{job}:cancel")).send_empty().unwrap();
+    assert_eq!(status(&answer), 401);
+    let kind = answer.headers()["content-type"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(kind, "application/problem+json");
+    let problem: Value = serde_json::from_str(&text(answer)).unwrap();
+    assert_eq!(problem["code"], "authentication-failed");
+    let health = agent.get(format!("{}/healthz", scene.url)).call().unwrap();
+    assert_eq!((status(&health), text(health).as_str()), (200, "ok\n"));
+
+    // A link works once, and what it gives is no right for pages of other origins.
+    let answer = agent.get(&scene.link).call().unwrap();
+    assert_eq!(status(&answer), 303);
+    let cookie = answer.headers()["set-cookie"].to_str().unwrap().to_owned();
+    assert!(
+        cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"),
+        "{cookie}"
+    );
+    let cookie = cookie.split(';').next().unwrap().to_owned();
+    assert_eq!(status(&agent.get(&scene.link).call().unwrap()), 401);
+    let page = agent
+        .get(&scene.url)
+        .header("Cookie", &cookie)
+        .call()
+        .unwrap();
+    assert_eq!(status(&page), 200);
+    let policy = page.headers()["content-security-policy"].to_str().unwrap();
+    assert!(policy.starts_with("default-src 'none'"), "{policy}");
+    let cancel = |origin: &str| {
+        let request = agent
+            .post(format!("{job}:cancel"))
+            .header("Cookie", &cookie);
+        status(&request.header("Origin", origin).send_empty().unwrap())
+    };
+    assert_eq!(cancel("http://127.0.0.1:1"), 401);
+    assert_eq!(cancel("null"), 401);
+    assert_eq!(cancel(&scene.url), 422);
+}
+
+#[test]
+fn bad_requests_are_refused_with_what_is_wrong() {
+    let scene = Scene::new();
+    let agent = agent();
+    let post = |body: &str| {
+        let request = agent.post(format!("{}/api/v1/jobs", scene.url));
+        let answer = request
+            .header("Authorization", scene.token())
+            .send(body)
+            .unwrap();
+        let status = status(&answer);
+        let problem: Value = serde_json::from_str(&text(answer)).unwrap();
+        assert_eq!(problem["status"], status);
+        (status, problem)
+    };
+    let deep = "[".repeat(100_000);
+    for body in [
+        "",
+        "{",
+        "[]",
+        "{}",
+        &deep,
+        r#"{"version":1,"transfers":[],"more":1}"#,
+    ] {
+        assert_eq!(post(body).0, 400, "{}", &body[..body.len().min(40)]);
+    }
+    let (status_of_local, problem) =
+        post(r#"{"version":1,"transfers":[{"file":{"source":"/a","target":"/b"}}]}"#);
+    assert_eq!(status_of_local, 422);
+    assert_eq!(problem["code"], "invalid-argument");
+    assert_eq!(problem["path"], "transfers[0].target");
+    assert_eq!(post(r#"{"version":2,"transfers":[]}"#).0, 422);
+    for (path, expected) in [
+        ("jobs/x", 422),
+        ("jobs/018bcfe5-687b-7fff-bfff-ffffffffffff", 404),
+        ("jobs?state=none", 422),
+        ("jobs?limit=x", 400),
+        ("jobs?order=1", 400),
+        ("none", 404),
+        ("jobs/%ff", 400),
+    ] {
+        let request = agent.get(format!("{}/api/v1/{path}", scene.url));
+        let answer = request
+            .header("Authorization", scene.token())
+            .call()
+            .unwrap();
+        assert_eq!(status(&answer), expected, "{path}");
+        assert_eq!(answer.headers()["content-type"], "application/problem+json");
+    }
+    // Wrong methods too; and browsers get pages.
+    for path in ["api/v1/jobs", "api/v1/events", "healthz", "page.css"] {
+        for (accepted, kind) in [
+            ("*/*", "application/problem+json"),
+            ("text/html,*/*;q=0.8", "text/html; charset=utf-8"),
+        ] {
+            let request = agent.delete(format!("{}/{path}", scene.url));
+            let request = request.header("Accept", accepted);
+            let request = request.header("Authorization", scene.token());
+            let answer = request.call().unwrap();
+            assert_eq!(status(&answer), 405, "{path}");
+            assert_eq!(answer.headers()["content-type"], kind, "{path}");
+            assert!(answer.headers().contains_key("allow"), "{path}");
+        }
+    }
+}
+
+#[test]
+fn events_follow_a_job_to_its_end_and_pages_escape_its_texts() {
+    let scene = Scene::new();
+    let file = scene.path("file");
+    fs::write(&file, vec![7; 1_000_000]).unwrap();
+    let transfers = vec![scene.upload(&file, "<b>copied", None)];
+    let label = "<script>alert(1)</script>";
+    let submission = Submission::new(label, transfers);
+    let id = scene.client().submit(&submission, "1").unwrap().job.id;
+    let get = |path: String| {
+        let request = agent().get(format!("{}{path}", scene.url));
+        let answer = request
+            .header("Authorization", scene.token())
+            .call()
+            .unwrap();
+        assert_eq!(status(&answer), 200, "{path}");
+        answer
+    };
+    // The stream ends with the job.
+    let events = get(format!("/api/v1/jobs/{id}/events"));
+    let lines = BufReader::new(events.into_body().into_reader()).lines();
+    let states: Vec<_> = lines
+        .map(|line| line.unwrap())
+        .filter_map(|line| line.strip_prefix("data: ").map(str::to_owned))
+        .map(|data| serde_json::from_str::<JobDetail>(&data).unwrap().job.state)
+        .collect();
+    assert_eq!(states.last(), Some(&StateName::Succeeded), "{states:?}");
+    for path in [
+        "/".to_owned(),
+        format!("/jobs/{id}"),
+        format!("/jobs/{id}/live"),
+    ] {
+        let page = text(get(path.clone()));
+        assert!(page.contains("succeeded"), "{path}: {page}");
+        assert!(
+            !page.contains("<script>alert") && !page.contains("<b>copied"),
+            "{page}"
+        );
+    }
+}
+
+#[test]
+fn a_folder_has_one_service_and_other_machines_have_none() {
+    let scene = Scene::new();
+    let bind = |listen: &str, data: &str| {
+        Service::bind(ServiceOptions {
+            listen: listen.parse().unwrap(),
+            data: scene.path(data),
+            workers: 1,
+            sessions: Sessions::of_user(),
+        })
+    };
+    let fault = bind("127.0.0.1:0", "data").unwrap_err();
+    assert_eq!(fault.code, Code::Busy, "{fault}");
+    let fault = bind("0.0.0.0:0", "other").unwrap_err();
+    assert_eq!(fault.code, Code::InvalidArgument, "{fault}");
+}
