@@ -9,7 +9,7 @@ use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
-use crate::{Failure, GSI, Outcome, cargo, code, root};
+use crate::{Failure, OPTIONAL, Outcome, cargo, code, root};
 
 /// The variable with the path of the file, as `xdfs_testkit::skip` reads it.
 const LIST: &str = "XDFS_SKIPPED_LIST";
@@ -111,7 +111,7 @@ pub(crate) fn test(args: &[OsString]) -> Outcome {
     std::fs::write(&list, "").map_err(|e| format!("can't write {}: {e}", list.display()))?;
     // A choice of packages may leave out those that have it.
     let all: &[&str] = match args {
-        [] => &["--workspace", "--features", GSI],
+        [] => &["--workspace", "--features", OPTIONAL],
         _ => &[],
     };
     let mut tests = cargo();

@@ -72,8 +72,9 @@ impl From<String> for Failure {
     }
 }
 
-/// What is off by default, as it needs the OpenSSL of the system, and is tested all the same.
-const GSI: &str = "xdfs-cli/gsi";
+/// What is off by default, as it needs the OpenSSL of the system or takes long to build, and is
+/// tested all the same.
+const OPTIONAL: &str = "xdfs-cli/gsi,xdfs-cli/service";
 
 type Outcome = Result<(), Failure>;
 
@@ -131,7 +132,7 @@ fn ci() -> Outcome {
     counting::test(&[])
 }
 
-/// Tests what differs in a program without GSI, which is the default.
+/// Tests what differs in a program without OPTIONAL, which is the default.
 fn test_without_gsi() -> Outcome {
     let tests = ["--package", "xdfs-cli", "--test", "gridftp", "--"];
     let parts = ["places::", "plain::", "security::"];
@@ -148,7 +149,7 @@ fn check() -> Outcome {
         "--workspace",
         "--all-targets",
         "--features",
-        GSI,
+        OPTIONAL,
         "--locked",
         "--",
         "-D",

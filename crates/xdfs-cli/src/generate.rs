@@ -131,14 +131,31 @@ mod tests {
     #[test]
     fn every_command_has_a_page_with_its_flags_and_exit_codes() {
         let pages = pages().unwrap();
-        let names = pages.iter().map(|(name, _)| name.as_str());
-        // `proxy` is there where GSI is built in.
-        let (of_gsi, names): (Vec<_>, Vec<_>) =
-            names.partition(|name| name.starts_with("xdfs-proxy"));
-        let wanted = ["", "-init", "-info", "-destroy"].map(|name| format!("xdfs-proxy{name}.1"));
-        match cfg!(feature = "gsi") {
-            true => assert_eq!(of_gsi, wanted),
-            false => assert!(of_gsi.is_empty()),
+        let mut names: Vec<_> = pages.iter().map(|(name, _)| name.as_str()).collect();
+        // These are there where their feature is built in.
+        let proxy: &[&str] = &["proxy", "proxy-init", "proxy-info", "proxy-destroy"];
+        let jobs: &[&str] = &[
+            "service",
+            "submit",
+            "jobs",
+            "job",
+            "job-show",
+            "job-wait",
+            "job-cancel",
+            "job-pause",
+            "job-resume",
+            "job-retry",
+        ];
+        for (is_built_in, commands) in [
+            (cfg!(feature = "gsi"), proxy),
+            (cfg!(feature = "service"), jobs),
+        ] {
+            for command in commands {
+                let page = format!("xdfs-{command}.1");
+                let count = names.len();
+                names.retain(|name| *name != page);
+                assert_eq!(count - names.len(), usize::from(is_built_in), "{page}");
+            }
         }
         assert_eq!(
             names,

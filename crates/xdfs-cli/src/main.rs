@@ -26,6 +26,8 @@ mod folded;
 mod generate;
 mod human;
 mod interrupt;
+#[cfg(feature = "service")]
+mod jobs;
 mod log;
 mod missing;
 mod paths;
@@ -126,6 +128,14 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::User { command, config } => users::user(command, config.as_deref()),
         #[cfg(feature = "gsi")]
         Command::Proxy { command } => proxy::run(&command),
+        #[cfg(feature = "service")]
+        Command::Service(flags) => jobs::service(&flags),
+        #[cfg(feature = "service")]
+        Command::Submit(flags) => jobs::submit(context, &flags),
+        #[cfg(feature = "service")]
+        Command::Jobs(flags) => jobs::jobs(&flags),
+        #[cfg(feature = "service")]
+        Command::Job { command } => jobs::job(&command),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(&dir),
     }

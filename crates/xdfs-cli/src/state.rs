@@ -14,6 +14,12 @@ pub(crate) fn uploads() -> Option<PathBuf> {
     Some(folder()?.join("uploads"))
 }
 
+/// The directory of the transfer service; `None` if the user has no state directory.
+#[cfg(feature = "service")]
+pub(crate) fn service() -> Option<PathBuf> {
+    Some(folder()?.join("service"))
+}
+
 /// The directory of the agent's sockets; `None` if the user has none.
 ///
 /// `agent` in the state directory if a variable of xdfs names that, or else `xdfs` in

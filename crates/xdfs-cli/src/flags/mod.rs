@@ -10,6 +10,8 @@ mod cp;
 mod demo;
 mod filter;
 mod gridftp;
+#[cfg(feature = "service")]
+mod jobs;
 mod look;
 mod partial;
 mod perf;
@@ -45,6 +47,10 @@ pub(crate) use cp::{CpFlags, DurabilityFlag, Places};
 pub(crate) use demo::DemoFlags;
 pub(crate) use filter::FilterFlags;
 pub(crate) use gridftp::{DataNodeFlags, GridftpCommand};
+#[cfg(feature = "service")]
+pub(crate) use jobs::{
+    DataFlag, JobCommand, JobFlags, JobsFlags, ReachFlags, ServiceFlags, SubmitFlags,
+};
 pub(crate) use look::{
     CatFlags, ColorFlag, DfFlags, DuFlags, FindFlags, LsFlags, PathFlags, StatFlags, SumFlags,
     is_find_test, words,
@@ -213,6 +219,23 @@ Examples:
         /// The action.
         #[command(subcommand)]
         command: ProxyCommand,
+    },
+    #[cfg(feature = "service")]
+    Service(ServiceFlags),
+    #[cfg(feature = "service")]
+    Submit(SubmitFlags),
+    #[cfg(feature = "service")]
+    Jobs(JobsFlags),
+    /// Show, cancel, pause, resume or retry a job of the service.
+    #[cfg(feature = "service")]
+    #[command(after_help = "\
+Examples:
+  xdfs job show ID
+  xdfs job cancel ID")]
+    Job {
+        /// The action.
+        #[command(subcommand)]
+        command: JobCommand,
     },
     /// Print a completion script for a shell.
     ///

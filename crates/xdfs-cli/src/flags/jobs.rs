@@ -1,0 +1,169 @@
+//! The flags of `xdfs service`, `submit`, `jobs` and `job`.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Subcommand, ValueHint};
+use tracing::Level;
+use xdfs::settings::size;
+use xdfs_service::{JobId, StateName};
+
+/// Keep a queue of copies, run them, and show them in a browser.
+///
+/// Jobs are submitted with 'xdfs submit', are kept in a database, and continue after the service or
+/// the machine was stopped in any way. The service prints a link that logs in one browser, once.
+/// Commands of the same user find a token in the folder of the service; everybody else is refused.
+///
+/// The first Ctrl-C, or SIGTERM, stops running jobs in an orderly way; they continue when the
+/// service is started again.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  xdfs service                             then open the link that it prints
+  xdfs service --data /var/lib/xdfs        with another folder")]
+pub(crate) struct ServiceFlags {
+    /// The address and port to listen on, of this machine only. Port 0 is any free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:2780")]
+    pub(crate) listen: SocketAddr,
+
+    /// The number of jobs that run at the same time.
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) workers: u32,
+
+    #[command(flatten)]
+    pub(crate) data: DataFlag,
+
+    /// Print the log to standard error; twice for level debug.
+    #[arg(short, long, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+impl ServiceFlags {
+    /// The level of the log; `None` if there is none.
+    pub(crate) fn log_level(&self) -> Option<Level> {
+        match self.verbose {
+            0 => None,
+            1 => Some(Level::INFO),
+            _ => Some(Level::DEBUG),
+        }
+    }
+}
+
+/// The folder of a service.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DataFlag {
+    /// The folder of the service: its database, its token, journals. Default: service in
+    /// XDFS_STATE_DIR, or in ~/.local/state/xdfs.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) data: Option<PathBuf>,
+}
+
+/// How a command reaches the service.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReachFlags {
+    #[command(flatten)]
+    pub(crate) data: DataFlag,
+
+    /// The URL of the service. Default: that in its folder.
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub(crate) service: Option<String>,
+
+    /// Print JSON to standard output: one object for each job.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Submit a copy to the service, which runs it.
+///
+/// The id of the job is printed. One of the places is on a server, as for 'xdfs cp'; a path of this
+/// machine is read or written by the service. Its credentials are those of the user of the service,
+/// and servers have to be known to that user already, since no one is there to ask.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  xdfs submit big.img xdfs://host/big.img
+  xdfs submit -r runs lab:archive          a directory
+  xdfs submit --sync runs lab:runs         only what differs
+  xdfs submit --wait -r runs lab:archive   until it ends, with the exit code of the job")]
+pub(crate) struct SubmitFlags {
+    /// What is copied: a local path, or a URL.
+    #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
+    pub(crate) source: OsString,
+
+    /// Where it is copied to.
+    #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
+    pub(crate) target: OsString,
+
+    /// Copy a directory with its contents.
+    #[arg(short, long, conflicts_with = "sync")]
+    pub(crate) recursive: bool,
+
+    /// Make the directory TARGET equal to the directory SOURCE, as 'xdfs sync' does. Nothing is
+    /// deleted.
+    #[arg(long)]
+    pub(crate) sync: bool,
+
+    /// Replace what exists at the target.
+    #[arg(short, long)]
+    pub(crate) force: bool,
+
+    /// Limit in bytes per second, such as 400M (400,000,000). Default: none.
+    #[arg(long, value_name = "RATE", value_parser = size::parse_rate)]
+    pub(crate) limit_rate: Option<u64>,
+
+    /// A line for people that says what the job is for.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) label: String,
+
+    /// Wait until the job has ended, and end with its exit code.
+    #[arg(long)]
+    pub(crate) wait: bool,
+
+    #[command(flatten)]
+    pub(crate) reach: ReachFlags,
+}
+
+/// List the jobs of the service, the newest first.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  xdfs jobs
+  xdfs jobs --state failed --json")]
+pub(crate) struct JobsFlags {
+    /// Only those in this state, such as queued, running, paused, succeeded, failed, cancelled.
+    #[arg(long, value_name = "STATE")]
+    pub(crate) state: Option<StateName>,
+
+    #[command(flatten)]
+    pub(crate) reach: ReachFlags,
+}
+
+/// The actions of `xdfs job`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum JobCommand {
+    /// Show a job: its state, its transfers, and what has happened to it.
+    Show(JobFlags),
+    /// Wait until a job has ended, and end with its exit code.
+    Wait(JobFlags),
+    /// Cancel a job. What has arrived stays.
+    Cancel(JobFlags),
+    /// Stop a job until it is resumed.
+    Pause(JobFlags),
+    /// Continue a paused job.
+    Resume(JobFlags),
+    /// Try again what has failed or was cancelled.
+    Retry(JobFlags),
+}
+
+/// A job, and how to reach it.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct JobFlags {
+    /// The id of the job.
+    #[arg(value_name = "ID")]
+    pub(crate) id: JobId,
+
+    #[command(flatten)]
+    pub(crate) reach: ReachFlags,
+}

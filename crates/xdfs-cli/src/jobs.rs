@@ -1,0 +1,313 @@
+//! `xdfs service`, and the commands that ask it: `submit`, `jobs` and `job`.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use xdfs::settings::ClientConfig;
+use xdfs::{
+    Code, Fault, FileJob, Job, JobPlace, RetryPolicy, SyncJob, SyncOptions, TransferOptions,
+    TransferParameters, TreeJob, TreeOptions, Way,
+};
+use xdfs_service::{
+    JobDetail, JobSummary, Service, ServiceClient, ServiceOptions, Sessions, StateName, Submission,
+    Time,
+};
+
+use crate::console::{Console, printable};
+use crate::context::Context;
+use crate::exit_codes::SUCCESS;
+use crate::flags::{
+    DataFlag, JobCommand, JobFlags, JobsFlags, OutputFlags, ReachFlags, ServiceFlags, SubmitFlags,
+};
+use crate::human;
+use crate::interrupt::handle_signals;
+use crate::log::start_log;
+use crate::place::Place;
+use crate::report::print;
+use crate::state;
+
+/// Pauses between two looks at a job that is waited for.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Time for which a service that doesn't answer is asked again.
+const ABSENT_MAX: Duration = Duration::from_secs(60);
+
+fn exit_code(result: Result<u8, Fault>) -> u8 {
+    result.unwrap_or_else(|fault| {
+        Console::new(OutputFlags::default()).error(&fault);
+        fault.exit_code()
+    })
+}
+
+/// Runs `xdfs service` and returns the exit code.
+pub(crate) fn service(flags: &ServiceFlags) -> u8 {
+    start_log(flags.log_level());
+    exit_code(serve(flags).map(|()| SUCCESS))
+}
+
+fn folder(flag: &DataFlag) -> Result<PathBuf, Fault> {
+    let folder = flag.data.clone().or_else(state::service);
+    folder.ok_or_else(|| {
+        let cause = "neither XDFS_STATE_DIR nor HOME is set";
+        let fault = Fault::new(Code::NotFound, "find the folder of the service", cause);
+        fault.hint("name one with --data")
+    })
+}
+
+fn serve(flags: &ServiceFlags) -> Result<(), Fault> {
+    let options = ServiceOptions {
+        listen: flags.listen,
+        data: folder(&flags.data)?,
+        workers: flags.workers as usize,
+        sessions: Sessions::of_user(),
+    };
+    let service = Service::bind(options)?;
+    let handle = service.handle();
+    let mut is_asked = false;
+    handle_signals(move || {
+        handle.shutdown();
+        if is_asked {
+            std::process::exit(i32::from(Code::Cancelled.exit_code()));
+        }
+        is_asked = true;
+        let text = "stopping jobs in an orderly way; another signal ends them at once";
+        Console::new(OutputFlags::default()).info(text);
+    })?;
+    let link = service.login_link()?;
+    print(format!("listening on {}\nopen {link}\n", service.url()))?;
+    service.run()
+}
+
+fn client(flags: &ReachFlags) -> Result<ServiceClient, Fault> {
+    ServiceClient::new(&folder(&flags.data)?, flags.service.as_deref())
+}
+
+/// Runs `xdfs submit` and returns the exit code.
+pub(crate) fn submit(context: &Context, flags: &SubmitFlags) -> u8 {
+    exit_code(
+        context
+            .config()
+            .and_then(|config| submit_job(config, flags)),
+    )
+}
+
+/// A word as the place of a job.
+fn place(config: &ClientConfig, word: &OsStr) -> Result<JobPlace, Fault> {
+    Ok(match Place::parse(config, word)? {
+        Place::Remote(place) => JobPlace::Server(place),
+        Place::Standard => JobPlace::Standard,
+        Place::Local(path) => {
+            let name = path.as_os_str().as_encoded_bytes();
+            let absolute = std::path::absolute(&path);
+            let absolute = absolute.map_err(|error| Fault::from_io("find", name, &error))?;
+            JobPlace::Local(absolute)
+        }
+    })
+}
+
+fn job_of(config: &ClientConfig, flags: &SubmitFlags) -> Result<Job, Fault> {
+    let source = place(config, &flags.source)?;
+    let target = place(config, &flags.target)?;
+    let parameters = TransferParameters {
+        overwrite: flags.force,
+        rate_bytes_per_s_max: flags.limit_rate,
+        ..TransferParameters::default()
+    };
+    if let JobPlace::Local(path) = &source {
+        let name = path.as_os_str().as_encoded_bytes();
+        let found = std::fs::metadata(path);
+        let found = found.map_err(|error| Fault::from_io("open", name, &error))?;
+        if found.is_dir() && !flags.recursive && !flags.sync {
+            let fault = Fault::new(Code::IsDirectory, "copy the file", "it is a directory");
+            return Err(fault.path(name).hint("use --recursive, or --sync"));
+        }
+    }
+    let way = Way::default();
+    let tree = TreeOptions {
+        parameters,
+        ..TreeOptions::default()
+    };
+    Ok(match (flags.sync, flags.recursive) {
+        (true, _) => Job::Sync(SyncJob {
+            source,
+            target,
+            way,
+            options: SyncOptions {
+                tree,
+                ..SyncOptions::default()
+            },
+        }),
+        (false, true) => Job::Tree(TreeJob {
+            source,
+            target,
+            way,
+            options: tree,
+        }),
+        (false, false) => Job::File(FileJob {
+            source,
+            target,
+            way,
+            options: TransferOptions {
+                parameters,
+                ..TransferOptions::default()
+            },
+            retry: RetryPolicy::default(),
+        }),
+    })
+}
+
+fn submit_job(config: &ClientConfig, flags: &SubmitFlags) -> Result<u8, Fault> {
+    let submission = Submission::new(&flags.label, vec![job_of(config, flags)?]);
+    let client = client(&flags.reach)?;
+    let key = ServiceClient::new_key()?;
+    let submitted = patiently(|| client.submit(&submission, &key))?;
+    let id = submitted.job.id;
+    match (flags.reach.json, flags.wait) {
+        (true, false) => print_json(&submitted)?,
+        (true, true) => {}
+        (false, _) => print(format!("{id}\n"))?,
+    }
+    match flags.wait {
+        true => wait(&client, id, flags.reach.json),
+        false => Ok(SUCCESS),
+    }
+}
+
+/// Asks again while the service doesn't answer, as while it is started again.
+fn patiently<T>(mut ask: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
+    let mut pause = PAUSE_FIRST;
+    let mut absent = Duration::ZERO;
+    loop {
+        match ask() {
+            Err(fault) if fault.code == Code::ConnectionRefused && absent < ABSENT_MAX => {
+                thread::sleep(pause);
+                absent += pause;
+                pause = PAUSE_MAX.min(pause * 2);
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// Waits until a job has ended. Returns its exit code.
+fn wait(client: &ServiceClient, id: xdfs_service::JobId, json: bool) -> Result<u8, Fault> {
+    let mut pause = PAUSE_FIRST;
+    let detail = loop {
+        let detail = patiently(|| client.job(id))?;
+        if detail.job.state.is_end() {
+            break detail;
+        }
+        thread::sleep(pause);
+        pause = PAUSE_MAX.min(pause * 2);
+    };
+    if json {
+        print_json(&detail)?;
+    }
+    match (detail.job.failure, detail.job.state) {
+        (Some(failure), _) => {
+            let exit_code = failure.exit_code;
+            Console::new(OutputFlags::default()).error(&failure.into());
+            Ok(exit_code)
+        }
+        (None, StateName::Cancelled) => {
+            let fault = Fault::new(Code::Cancelled, "run the job", "it was cancelled");
+            Err(fault.path(id.to_string()))
+        }
+        (None, _) => Ok(SUCCESS),
+    }
+}
+
+fn print_json(job: &impl serde::Serialize) -> Result<(), Fault> {
+    let text = serde_json::to_string(job)
+        .map_err(|error| Fault::new(Code::Internal, "print the job", error.to_string()))?;
+    print(text + "\n")
+}
+
+/// Runs `xdfs jobs` and returns the exit code.
+pub(crate) fn jobs(flags: &JobsFlags) -> u8 {
+    exit_code(list(flags).map(|()| SUCCESS))
+}
+
+fn list(flags: &JobsFlags) -> Result<(), Fault> {
+    let client = client(&flags.reach)?;
+    let mut after = None;
+    loop {
+        let page = client.jobs(flags.state, after)?;
+        for job in &page.jobs {
+            match flags.reach.json {
+                true => print_json(job)?,
+                false => print(line(job))?,
+            }
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// A job in one line.
+fn line(job: &JobSummary) -> String {
+    let label = printable(&job.label);
+    let size = human::size(job.counts.bytes);
+    let line = format!("{}  {:<10}  {size:>8}  {label}", job.id, job.state.as_str());
+    format!("{}\n", line.trim_end())
+}
+
+/// Runs `xdfs job` and returns the exit code.
+pub(crate) fn job(command: &JobCommand) -> u8 {
+    exit_code(match command {
+        JobCommand::Show(flags) => show(flags),
+        JobCommand::Wait(flags) => {
+            client(&flags.reach).and_then(|client| wait(&client, flags.id, flags.reach.json))
+        }
+        JobCommand::Cancel(flags) => change(flags, "cancel"),
+        JobCommand::Pause(flags) => change(flags, "pause"),
+        JobCommand::Resume(flags) => change(flags, "resume"),
+        JobCommand::Retry(flags) => change(flags, "retry"),
+    })
+}
+
+fn change(flags: &JobFlags, change: &str) -> Result<u8, Fault> {
+    let detail = client(&flags.reach)?.change(flags.id, change)?;
+    match flags.reach.json {
+        true => print_json(&detail)?,
+        false => print(line(&detail.job))?,
+    }
+    Ok(SUCCESS)
+}
+
+fn show(flags: &JobFlags) -> Result<u8, Fault> {
+    let detail = client(&flags.reach)?.job(flags.id)?;
+    match flags.reach.json {
+        true => print_json(&detail)?,
+        false => print(description(&detail))?,
+    }
+    Ok(SUCCESS)
+}
+
+/// A job for people.
+fn description(detail: &JobDetail) -> String {
+    let job = &detail.job;
+    let mut text = line(job);
+    if let Some(failure) = &job.failure {
+        text.push_str(&format!("  {}\n", printable(&failure.sentence())));
+        if let Some(hint) = &failure.hint {
+            text.push_str(&format!("  hint: {}\n", printable(hint)));
+        }
+    }
+    for transfer in &detail.transfers {
+        let state = transfer.state.as_str();
+        let (source, target) = (printable(&transfer.source), printable(&transfer.target));
+        let size = human::size(transfer.counts.bytes);
+        text.push_str(&format!("  {state:<9}  {size:>8}  {source} -> {target}\n"));
+    }
+    for one in &detail.transitions {
+        let at: Time = one.at;
+        let (actor, reason) = (printable(&one.actor), printable(&one.reason));
+        text.push_str(&format!("  {at}  {}, by {actor}: {reason}\n", one.to));
+    }
+    text
+}

@@ -1,0 +1,230 @@
+//! `xdfs service` as a process of its own: killed at any moment, its jobs end as they should.
+
+#![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use xdfs_service::{JobDetail, JobId, ServiceClient, StateName};
+use xdfs_testkit::process::Guard;
+use xdfs_testkit::tree::{TempTree, first_difference};
+use xdfs_testkit::wait;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes of the file, and the rate at which it is copied.
+const SIZE: u64 = 24_000_000;
+const RATE: &str = "8M";
+
+struct Scene {
+    tree: TempTree,
+    server: Guard,
+    url: String,
+}
+
+impl Scene {
+    /// A server that this user knows.
+    fn new(seed: u64) -> Self {
+        let tree = TempTree::new(seed).unwrap();
+        for folder in ["root", "here", "keys"] {
+            std::fs::create_dir(tree.join(folder)).unwrap();
+        }
+        let root = tree.join("root");
+        let mut command = program(&tree);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--root"]);
+        let server = Guard::spawn(command.arg(root)).unwrap();
+        let address = server.line(PATIENCE, |line| {
+            line.strip_prefix("listening on ").map(str::to_owned)
+        });
+        let url = format!("xdfs://{}", address.unwrap());
+        let scene = Self { tree, server, url };
+        // From now on it is known, and there is a key.
+        scene.run(&["ls", &format!("{}/", scene.url)]);
+        scene
+    }
+
+    fn data(&self) -> PathBuf {
+        self.tree.join("data")
+    }
+
+    /// Starts the service, and waits until it listens.
+    fn service(&self) -> Guard {
+        let mut command = program(&self.tree);
+        command.args(["service", "--listen", "127.0.0.1:0", "--data"]);
+        let service = Guard::spawn(command.arg(self.data())).unwrap();
+        let link = service.line(PATIENCE, |line| {
+            line.strip_prefix("open ").map(str::to_owned)
+        });
+        assert!(
+            link.is_some_and(|link| link.contains("/login?link=")),
+            "{:?}",
+            service.output()
+        );
+        service
+    }
+
+    /// Runs a command to its end, and returns what it prints.
+    #[track_caller]
+    fn run(&self, words: &[&str]) -> String {
+        let run = program(&self.tree).args(words).output().unwrap();
+        let errors = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert!(run.status.success(), "{words:?}: {errors}");
+        String::from_utf8(run.stdout).unwrap()
+    }
+
+    fn submit(&self, words: &[&str]) -> JobId {
+        let data = self.data();
+        let all = ["submit", "--data", data.to_str().unwrap()];
+        self.run(&[&all[..], words].concat())
+            .trim()
+            .parse()
+            .unwrap()
+    }
+
+    fn job(&self, id: JobId) -> JobDetail {
+        ServiceClient::new(&self.data(), None)
+            .unwrap()
+            .job(id)
+            .unwrap()
+    }
+
+    #[track_caller]
+    fn until(&self, id: JobId, expected: impl Fn(&JobDetail) -> bool) -> JobDetail {
+        let mut last = self.job(id);
+        let came = wait::until(PATIENCE, || {
+            last = self.job(id);
+            expected(&last)
+        });
+        assert!(came, "{last:#?} {:?}", self.server.output());
+        last
+    }
+
+    /// Submits a copy, kills the service once and again while it runs, and starts it again.
+    fn killed_twice(&self, words: &[&str]) -> JobDetail {
+        let mut service = self.service();
+        let id = self.submit(words);
+        for part in [1, 2] {
+            let least = SIZE / 4 * part;
+            self.until(id, |detail| detail.job.counts.bytes >= least);
+            service.kill().unwrap();
+            service = self.service();
+        }
+        let ended = self.until(id, |detail| detail.job.state.is_end());
+        assert_eq!(ended.job.state, StateName::Succeeded, "{ended:#?}");
+        let by_service = ended
+            .transitions
+            .iter()
+            .filter(|one| one.actor == "service");
+        assert!(by_service.count() <= 2);
+        assert_eq!(
+            ServiceClient::new(&self.data(), None)
+                .unwrap()
+                .jobs(None, None)
+                .unwrap()
+                .jobs
+                .len(),
+            1
+        );
+        service.terminate().unwrap();
+        let status = service.wait(PATIENCE).unwrap();
+        assert!(
+            status.is_some_and(|status| status.success()),
+            "{:?}",
+            service.output()
+        );
+        ended
+    }
+}
+
+/// The program, with the keys and the state of these tests.
+fn program(tree: &TempTree) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xdfs"));
+    command
+        .env("NO_COLOR", "1")
+        .env("XDFS_CONFIG_DIR", tree.join("keys"));
+    command
+}
+
+#[track_caller]
+fn assert_same(a: &Path, b: &Path) {
+    let difference = first_difference(a, b).unwrap();
+    assert!(difference.is_none(), "{difference:?}");
+}
+
+#[test]
+fn a_killed_service_takes_its_file_up_again() {
+    let scene = Scene::new(1);
+    let source = scene.tree.join("here/file");
+    scene.tree.file("here/file", SIZE).unwrap();
+    let target = format!("{}/copied", scene.url);
+    let words = ["--limit-rate", RATE, source.to_str().unwrap(), &target];
+    let ended = scene.killed_twice(&words);
+    assert!(ended.transfers[0].attempts >= 2, "{ended:#?}");
+    assert_same(&source, &scene.tree.join("root/copied"));
+}
+
+#[test]
+fn a_killed_service_takes_its_tree_up_again() {
+    let scene = Scene::new(2);
+    std::fs::create_dir(scene.tree.join("here/tree")).unwrap();
+    for number in 0..12 {
+        scene
+            .tree
+            .file(&format!("here/tree/{number}"), SIZE / 12)
+            .unwrap();
+    }
+    let source = scene.tree.join("here/tree");
+    let target = format!("{}/copied", scene.url);
+    let words = [
+        "-r",
+        "--limit-rate",
+        RATE,
+        source.to_str().unwrap(),
+        &target,
+    ];
+    let ended = scene.killed_twice(&words);
+    assert!(ended.transfers[0].attempts >= 2, "{ended:#?}");
+    for number in 0..12 {
+        let name = number.to_string();
+        assert_same(
+            &source.join(&name),
+            &scene.tree.join("root/copied").join(&name),
+        );
+    }
+}
+
+#[test]
+fn commands_submit_wait_and_show() {
+    let scene = Scene::new(3);
+    let mut service = scene.service();
+    std::fs::write(scene.tree.join("here/file"), "content").unwrap();
+    let source = scene.tree.join("here/file");
+    let (source, data) = (source.to_str().unwrap(), scene.data());
+    let data = data.to_str().unwrap();
+    let target = format!("{}/copied", scene.url);
+    let words = [
+        "submit", "--data", data, "--label", "for me", "--wait", source, &target,
+    ];
+    let id = scene.run(&words).trim().to_owned();
+    assert_eq!(
+        std::fs::read(scene.tree.join("root/copied")).unwrap(),
+        b"content"
+    );
+    let listed = scene.run(&["jobs", "--data", data]);
+    assert!(listed.contains(&id) && listed.contains("succeeded") && listed.contains("for me"));
+    let shown = scene.run(&["job", "show", "--data", data, &id]);
+    assert!(shown.contains("by user "), "{shown}");
+    // The exit code of a job that fails is that of its failure.
+    let none = scene.tree.join("root/none");
+    let missing = format!("{}/missing", scene.url);
+    let mut command = program(&scene.tree);
+    command
+        .args(["submit", "--data", data, "--wait", &missing])
+        .arg(none);
+    assert_eq!(command.output().unwrap().status.code(), Some(4));
+    let mut command = program(&scene.tree);
+    command.args(["job", "cancel", "--data", data, &id]);
+    assert_eq!(command.output().unwrap().status.code(), Some(9));
+    service.terminate().unwrap();
+    service.wait(PATIENCE).unwrap();
+}
