@@ -132,7 +132,7 @@ fn ci() -> Outcome {
     counting::test(&[])
 }
 
-/// Tests what differs in a program without OPTIONAL, which is the default.
+/// Tests what differs in a program without what is optional, which is the default.
 fn test_without_gsi() -> Outcome {
     let tests = ["--package", "xdfs-cli", "--test", "gridftp", "--"];
     let parts = ["places::", "plain::", "security::"];

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::grid::Grid;
 use crate::process::has;
-use crate::{Failure, Outcome as Ended, call, cargo, root};
+use crate::{Failure, OPTIONAL, Outcome as Ended, call, cargo, root};
 use clients::Client;
 use rows::{Cell, Outcome, Row, is_owed};
 use servers::Server;
@@ -67,8 +67,16 @@ pub(crate) fn run(args: &[OsString]) -> Ended {
     if !missing.is_empty() {
         return Err(Failure::Message(format!("the matrix needs {missing}")));
     }
-    let build = ["build", "--locked", "--package", "xdfs-cli"];
-    call(cargo().args(build).args(["--features", "gsi"]))?;
+    // A check is made beside the tests, which come with the program: nothing is built twice.
+    let build: &[&str] = match is_check {
+        true => &["test", "--no-run", "--workspace"],
+        false => &["build", "--package", "xdfs-cli"],
+    };
+    call(
+        cargo()
+            .args(build)
+            .args(["--locked", "--features", OPTIONAL]),
+    )?;
     let folder = std::env::temp_dir().join(format!("xdfs-interop-{}", std::process::id()));
     let is_run = |kind, client| !is_check || is_ours(kind, client) || is_model(kind, client);
     let found = columns(&folder, is_run);
