@@ -159,7 +159,10 @@ fn job_of(config: &ClientConfig, flags: &SubmitFlags) -> Result<Job, Fault> {
 }
 
 fn submit_job(config: &ClientConfig, flags: &SubmitFlags) -> Result<u8, Fault> {
-    let submission = Submission::new(&flags.label, vec![job_of(config, flags)?]);
+    let mut submission = Submission::new(&flags.label, vec![job_of(config, flags)?]);
+    if let Some(retries) = flags.retries {
+        submission.retries_max = retries;
+    }
     let client = client(&flags.reach)?;
     let key = ServiceClient::new_key()?;
     let submitted = patiently(|| client.submit(&submission, &key))?;
@@ -292,6 +295,9 @@ fn show(flags: &JobFlags) -> Result<u8, Fault> {
 fn description(detail: &JobDetail) -> String {
     let job = &detail.job;
     let mut text = line(job);
+    if let Some(at) = job.not_before {
+        text.push_str(&format!("  tries again at {at}, after:\n"));
+    }
     if let Some(failure) = &job.failure {
         text.push_str(&format!("  {}\n", printable(&failure.sentence())));
         if let Some(hint) = &failure.hint {

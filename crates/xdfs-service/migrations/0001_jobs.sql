@@ -6,19 +6,25 @@ CREATE TABLE jobs (
     owner TEXT NOT NULL,
     label TEXT NOT NULL,
     state TEXT NOT NULL CHECK (state IN (
-        'queued', 'running', 'requeueing', 'pausing', 'cancelling', 'paused',
+        'queued', 'running', 'requeueing', 'pausing', 'cancelling', 'retrying', 'paused',
         'succeeded', 'failed', 'cancelled')),
     worker TEXT,
     failure TEXT,
+    not_before BIGINT,
+    -- In a row without progress, and most of them.
+    retries BIGINT NOT NULL,
+    retries_max BIGINT NOT NULL,
     submitted_at BIGINT NOT NULL,
     started_at BIGINT,
     ended_at BIGINT,
     CHECK ((state IN ('running', 'requeueing', 'pausing', 'cancelling')) = (worker IS NOT NULL)),
-    CHECK ((state = 'failed') = (failure IS NOT NULL)),
+    CHECK ((state IN ('failed', 'retrying')) = (failure IS NOT NULL)),
+    CHECK ((state = 'retrying') = (not_before IS NOT NULL)),
     CHECK ((state IN ('succeeded', 'failed', 'cancelled')) = (ended_at IS NOT NULL))
 );
 
 CREATE INDEX jobs_by_state ON jobs (state, id);
+CREATE INDEX jobs_to_claim ON jobs (id) WHERE state IN ('queued', 'retrying');
 
 CREATE TABLE submissions (
     owner TEXT NOT NULL,

@@ -66,6 +66,21 @@ impl From<Failure> for Fault {
 }
 
 impl Failure {
+    /// Whether the same may succeed later without a change by somebody: the server or the way to it
+    /// is away or busy.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        const PASSING: [Code; 6] = [
+            Code::Busy,
+            Code::ConnectionLost,
+            Code::ConnectionRefused,
+            Code::DeadlineExceeded,
+            Code::SessionUnknown,
+            Code::ShuttingDown,
+        ];
+        self.retry != "never" || PASSING.iter().any(|code| code.as_str() == self.code)
+    }
+
     /// The failure as a sentence, without its remedy.
     #[must_use]
     pub fn sentence(&self) -> String {
@@ -89,6 +104,11 @@ mod tests {
         assert_eq!(failure.code, "no-space");
         assert_eq!(failure.retry_after_ms, Some(5));
         assert_eq!(failure.exit_code, 7);
+        assert!(failure.may_pass());
+        let for_good = Fault::new(Code::NotFound, "open", "there is no such file");
+        assert!(!Failure::from(&for_good).may_pass());
+        let away = Fault::new(Code::ConnectionRefused, "connect to", "it is down");
+        assert!(Failure::from(&away).may_pass());
         let read = Fault::from(failure);
         assert_eq!((read.code, &read.path), (fault.code, &fault.path));
         assert_eq!((&read.cause, &read.hint), (&fault.cause, &fault.hint));

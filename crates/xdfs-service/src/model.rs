@@ -111,8 +111,12 @@ pub struct JobSummary {
     /// The sums over its transfers; the total is none while that of one is unknown.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Why it failed.
+    /// Why it failed, or, while it is `retrying`, why it is tried again.
     pub failure: Option<Failure>,
+    /// When it is tried again, while it is `retrying`.
+    pub not_before: Option<Time>,
+    /// How often it was tried again in a row without progress.
+    pub retries: u32,
     /// When it was submitted.
     pub submitted_at: Time,
     /// When a worker took it first.

@@ -136,7 +136,14 @@ impl JobBody {
         let transfers = self.detail.transfers.iter();
         let retried = transfers.clone().find_map(Transfer::retried);
         match (&job.failure, retried) {
-            (Some(failure), _) => failure.sentence(),
+            (Some(failure), _) => match &job.not_before {
+                Some(at) => format!(
+                    "Tries again at {}, after: {}",
+                    shown(at),
+                    failure.sentence()
+                ),
+                None => failure.sentence(),
+            },
             (None, Some(cause)) => format!("tried again after a failure: {cause}"),
             (None, None) => match transfers.clone().find_map(|one| one.limited_by.as_deref()) {
                 Some(limit) => format!("{}, limited by: {limit}", done(&job.counts)),
@@ -154,6 +161,7 @@ impl JobBody {
         use crate::state::StateName as S;
         match self.detail.job.state {
             S::Queued | S::Running | S::Requeueing => &["pause", "cancel"],
+            S::Retrying => &["retry", "pause", "cancel"],
             S::Pausing | S::Paused => &["resume", "cancel"],
             S::Failed | S::Cancelled => &["retry"],
             S::Cancelling | S::Succeeded => &[],

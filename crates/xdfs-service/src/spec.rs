@@ -7,6 +7,8 @@ use xdfs::{Code, Fault, Job, JobPlace};
 const VERSION: u32 = 1;
 /// Most transfers of a job.
 const TRANSFERS_MAX: usize = 10_000;
+/// Retries in a row without progress, where a submission doesn't say: about a day.
+const RETRIES_MAX: u32 = 150;
 /// Most characters of a label.
 const LABEL_MAX: usize = 200;
 
@@ -19,6 +21,11 @@ pub struct Submission {
     /// A line for people. Empty for none.
     #[serde(default)]
     pub label: String,
+    /// Most retries of the job in a row without progress, with pauses that grow from seconds to ten
+    /// minutes; 0 for none. Those of a broken connection within a copy come before, and aren't
+    /// counted.
+    #[serde(default = "retries_max")]
+    pub retries_max: u32,
     /// What is to be done, one after the other. One that fails doesn't stop the others.
     pub transfers: Vec<Job>,
 }
@@ -33,6 +40,10 @@ pub(crate) struct Spec {
     pub(crate) text: String,
 }
 
+fn retries_max() -> u32 {
+    RETRIES_MAX
+}
+
 impl Submission {
     /// A submission of these transfers.
     #[must_use]
@@ -40,6 +51,7 @@ impl Submission {
         Self {
             version: VERSION,
             label: label.into(),
+            retries_max: RETRIES_MAX,
             transfers,
         }
     }

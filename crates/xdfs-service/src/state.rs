@@ -9,6 +9,8 @@
 //!    | |                 v  v                            v
 //!    | '------------- stopping ---> paused | cancelled ---> queued
 //!    '--- pause, cancel -----------^
+//!
+//!   running ---- postpone ---> retrying ---- start, when it is time ---> running
 //! ```
 //!
 //! A job that somebody wants to pause or cancel is *stopping* while its worker still has it: what
@@ -20,6 +22,7 @@ use std::str::FromStr;
 use xdfs::{Code, Fault};
 
 use crate::failure::Failure;
+use crate::time::Time;
 
 /// The name of a worker: the process and its number there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +37,8 @@ pub enum State {
     Running(WorkerId),
     /// The worker has it and is to give it up.
     Stopping(WorkerId, Rest),
+    /// Something failed that may succeed later: it waits for a worker from this time on.
+    Retrying(Box<Failure>, Time),
     /// It waits until somebody resumes it.
     Paused,
     /// All of its transfers have succeeded.
@@ -64,6 +69,8 @@ pub enum Change {
     Succeed,
     /// The worker has done what could be done, and something failed.
     Fail(Box<Failure>),
+    /// The worker has done what could be done now, and what failed may succeed at this time.
+    Postpone(Box<Failure>, Time),
     /// No worker has the job any more, and it isn't done.
     Stopped,
     /// Somebody wants it to wait.
@@ -84,6 +91,7 @@ impl Change {
             Self::Start(_) => "start",
             Self::Succeed => "succeed",
             Self::Fail(_) => "fail",
+            Self::Postpone(..) => "postpone",
             Self::Stopped => "stop",
             Self::Pause => "pause",
             Self::Resume => "resume",
@@ -114,6 +122,8 @@ pub enum StateName {
     Pausing,
     /// [`State::Stopping`], to be cancelled.
     Cancelling,
+    /// [`State::Retrying`].
+    Retrying,
     /// [`State::Paused`].
     Paused,
     /// [`State::Succeeded`].
@@ -126,12 +136,13 @@ pub enum StateName {
 
 impl StateName {
     /// All names.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Queued,
         Self::Running,
         Self::Requeueing,
         Self::Pausing,
         Self::Cancelling,
+        Self::Retrying,
         Self::Paused,
         Self::Succeeded,
         Self::Failed,
@@ -147,6 +158,7 @@ impl StateName {
             Self::Requeueing => "requeueing",
             Self::Pausing => "pausing",
             Self::Cancelling => "cancelling",
+            Self::Retrying => "retrying",
             Self::Paused => "paused",
             Self::Succeeded => "succeeded",
             Self::Failed => "failed",
@@ -189,6 +201,7 @@ impl State {
             Self::Stopping(_, Rest::Queued) => StateName::Requeueing,
             Self::Stopping(_, Rest::Paused) => StateName::Pausing,
             Self::Stopping(_, Rest::Cancelled) => StateName::Cancelling,
+            Self::Retrying(..) => StateName::Retrying,
             Self::Paused => StateName::Paused,
             Self::Succeeded => StateName::Succeeded,
             Self::Failed(_) => StateName::Failed,
@@ -205,11 +218,20 @@ impl State {
         }
     }
 
-    /// Why the job failed.
+    /// Why the job failed, or is tried again.
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         match self {
-            Self::Failed(failure) => Some(failure),
+            Self::Failed(failure) | Self::Retrying(failure, _) => Some(failure),
+            _ => None,
+        }
+    }
+
+    /// The time before which no worker takes the job.
+    #[must_use]
+    pub fn not_before(&self) -> Option<Time> {
+        match self {
+            Self::Retrying(_, not_before) => Some(*not_before),
             _ => None,
         }
     }
@@ -220,17 +242,22 @@ impl State {
         word: StateName,
         worker: Option<WorkerId>,
         failure: Option<Failure>,
+        not_before: Option<Time>,
     ) -> Option<Self> {
-        Some(match (word, worker, failure) {
-            (StateName::Running, Some(worker), None) => Self::Running(worker),
-            (StateName::Requeueing, Some(worker), None) => Self::Stopping(worker, Rest::Queued),
-            (StateName::Pausing, Some(worker), None) => Self::Stopping(worker, Rest::Paused),
-            (StateName::Cancelling, Some(worker), None) => Self::Stopping(worker, Rest::Cancelled),
-            (StateName::Failed, None, Some(failure)) => Self::Failed(Box::new(failure)),
-            (StateName::Queued, None, None) => Self::Queued,
-            (StateName::Paused, None, None) => Self::Paused,
-            (StateName::Succeeded, None, None) => Self::Succeeded,
-            (StateName::Cancelled, None, None) => Self::Cancelled,
+        use {Rest as R, StateName as N};
+        Some(match (word, worker, failure, not_before) {
+            (N::Running, Some(worker), None, None) => Self::Running(worker),
+            (N::Requeueing, Some(worker), None, None) => Self::Stopping(worker, R::Queued),
+            (N::Pausing, Some(worker), None, None) => Self::Stopping(worker, R::Paused),
+            (N::Cancelling, Some(worker), None, None) => Self::Stopping(worker, R::Cancelled),
+            (N::Retrying, None, Some(failure), Some(not_before)) => {
+                Self::Retrying(Box::new(failure), not_before)
+            }
+            (N::Failed, None, Some(failure), None) => Self::Failed(Box::new(failure)),
+            (N::Queued, None, None, None) => Self::Queued,
+            (N::Paused, None, None, None) => Self::Paused,
+            (N::Succeeded, None, None, None) => Self::Succeeded,
+            (N::Cancelled, None, None, None) => Self::Cancelled,
             _ => return None,
         })
     }
@@ -243,15 +270,20 @@ impl State {
         use Change as C;
         let word = change.as_str();
         let after = match (self, change) {
-            (Self::Queued, C::Start(worker)) => Self::Running(worker),
+            (Self::Queued | Self::Retrying(..), C::Start(worker)) => Self::Running(worker),
             (Self::Running(_) | Self::Stopping(..), C::Succeed) => Self::Succeeded,
             (Self::Running(_) | Self::Stopping(..), C::Fail(failure)) => Self::Failed(failure),
 
-            (Self::Running(_) | Self::Stopping(_, Rest::Queued), C::Stopped) => Self::Queued,
-            (Self::Stopping(_, Rest::Paused), C::Stopped) => Self::Paused,
-            (Self::Stopping(_, Rest::Cancelled), C::Stopped) => Self::Cancelled,
+            (Self::Running(_), C::Postpone(failure, at)) => Self::Retrying(failure, at),
+            (Self::Running(_), C::Stopped) => Self::Queued,
+            // Somebody's wish comes first.
+            (Self::Stopping(_, rest), C::Stopped | C::Postpone(..)) => match rest {
+                Rest::Queued => Self::Queued,
+                Rest::Paused => Self::Paused,
+                Rest::Cancelled => Self::Cancelled,
+            },
 
-            (Self::Queued, C::Pause) => Self::Paused,
+            (Self::Queued | Self::Retrying(..), C::Pause) => Self::Paused,
             (Self::Running(worker) | Self::Stopping(worker, Rest::Queued), C::Pause) => {
                 Self::Stopping(worker.clone(), Rest::Paused)
             }
@@ -261,18 +293,22 @@ impl State {
             (Self::Stopping(worker, Rest::Paused), C::Resume) => {
                 Self::Stopping(worker.clone(), Rest::Queued)
             }
-            (Self::Queued | Self::Running(_) | Self::Stopping(_, Rest::Queued), C::Resume) => {
-                return Ok(None);
-            }
+            (
+                Self::Queued
+                | Self::Retrying(..)
+                | Self::Running(_)
+                | Self::Stopping(_, Rest::Queued),
+                C::Resume,
+            ) => return Ok(None),
 
-            (Self::Queued | Self::Paused, C::Cancel) => Self::Cancelled,
+            (Self::Queued | Self::Retrying(..) | Self::Paused, C::Cancel) => Self::Cancelled,
             (
                 Self::Running(worker) | Self::Stopping(worker, Rest::Queued | Rest::Paused),
                 C::Cancel,
             ) => Self::Stopping(worker.clone(), Rest::Cancelled),
             (Self::Cancelled | Self::Stopping(_, Rest::Cancelled), C::Cancel) => return Ok(None),
 
-            (Self::Failed(_) | Self::Cancelled, C::Retry) => Self::Queued,
+            (Self::Failed(_) | Self::Retrying(..) | Self::Cancelled, C::Retry) => Self::Queued,
 
             _ => {
                 let cause = format!("it is {}", self.name());
@@ -317,21 +353,28 @@ mod tests {
         Failure::from(&Fault::new(Code::NoSpace, "write", "the disk is full"))
     }
 
+    fn time() -> Time {
+        Time::from_microseconds(7)
+    }
+
     fn state(word: StateName) -> State {
         let has_worker = matches!(
             word,
             StateName::Running | StateName::Requeueing | StateName::Pausing | StateName::Cancelling
         );
-        let failure = (word == StateName::Failed).then(failure);
-        let state = State::from_parts(word, has_worker.then(worker), failure);
+        let is_retried = word == StateName::Retrying;
+        let failure = (word == StateName::Failed || is_retried).then(failure);
+        let not_before = is_retried.then(time);
+        let state = State::from_parts(word, has_worker.then(worker), failure, not_before);
         state.unwrap_or_else(|| panic!("{word} has these parts"))
     }
 
-    fn changes() -> [Change; 8] {
+    fn changes() -> [Change; 9] {
         [
             Change::Start(worker()),
             Change::Succeed,
             Change::Fail(Box::new(failure())),
+            Change::Postpone(Box::new(failure()), time()),
             Change::Stopped,
             Change::Pause,
             Change::Resume,
@@ -342,22 +385,22 @@ mod tests {
 
     /// For each state what the changes lead to, in their order: a state, `same`, or `-` if the
     /// change is refused.
-    const TABLE: [&str; 9] = [
-        // state    start   succeed   fail   stop      pause   resume     cancel     retry
-        "queued     running -         -      -         paused  same       cancelled  -",
-        "running    -       succeeded failed queued    pausing same       cancelling -",
-        "requeueing -       succeeded failed queued    pausing same       cancelling -",
-        "pausing    -       succeeded failed paused    same    requeueing cancelling -",
-        "cancelling -       succeeded failed cancelled -       -          same       -",
-        "paused     -       -         -      -         same    queued     cancelled  -",
-        "succeeded  -       -         -      -         -       -          -          -",
-        "failed     -       -         -      -         -       -          -          queued",
-        "cancelled  -       -         -      -         -       -          same       queued",
-    ];
+    const TABLE: &str = "\
+state      start   succeed   fail   postpone  stop      pause   resume     cancel     retry
+queued     running -         -      -         -         paused  same       cancelled  -
+running    -       succeeded failed retrying  queued    pausing same       cancelling -
+requeueing -       succeeded failed queued    queued    pausing same       cancelling -
+pausing    -       succeeded failed paused    paused    same    requeueing cancelling -
+cancelling -       succeeded failed cancelled cancelled -       -          same       -
+retrying   running -         -      -         -         paused  same       cancelled  queued
+paused     -       -         -      -         -         same    queued     cancelled  -
+succeeded  -       -         -      -         -         -       -          -          -
+failed     -       -         -      -         -         -       -          -          queued
+cancelled  -       -         -      -         -         -       -          same       queued";
 
     #[test]
     fn every_change_of_every_state_is_as_the_table_has_it() {
-        for (word, row) in StateName::ALL.into_iter().zip(TABLE) {
+        for (word, row) in StateName::ALL.into_iter().zip(TABLE.lines().skip(1)) {
             let mut row = row.split_whitespace();
             assert_eq!(row.next(), Some(word.as_str()));
             let before = state(word);
@@ -387,12 +430,18 @@ mod tests {
     fn a_state_is_its_parts_and_nothing_else_is_one() {
         for word in StateName::ALL {
             let state = state(word);
-            let parts = (state.worker().cloned(), state.failure().cloned());
             assert_eq!(word.as_str().parse::<StateName>(), Ok(word));
-            let (has_worker, has_failure) = (parts.0.is_some(), parts.1.is_some());
-            assert_eq!(State::from_parts(word, parts.0, parts.1), Some(state));
-            let (worker, failure) = ((!has_worker).then(worker), (!has_failure).then(failure));
-            assert_eq!(State::from_parts(word, worker, failure), None, "{word}");
+            let has = (
+                state.worker().is_some(),
+                state.failure().is_some(),
+                state.not_before().is_some(),
+            );
+            for other in 0..8 {
+                let parts = (other & 1 != 0, other & 2 != 0, other & 4 != 0);
+                let (worker, failure) = (parts.0.then(worker), parts.1.then(failure));
+                let made = State::from_parts(word, worker, failure, parts.2.then(time));
+                assert_eq!(made, (parts == has).then(|| state.clone()), "{word}");
+            }
         }
         assert!("finished".parse::<StateName>().is_err());
     }
@@ -401,7 +450,7 @@ mod tests {
     fn people_can_ask_for_four_changes() {
         let words = ["pause", "resume", "cancel", "retry"];
         assert!(words.iter().all(|word| Change::of_person(word).is_some()));
-        for word in ["", "start", "succeed", "fail", "stop", "Cancel"] {
+        for word in ["", "start", "succeed", "fail", "postpone", "stop", "Cancel"] {
             assert_eq!(Change::of_person(word), None, "{word}");
         }
     }

@@ -56,6 +56,16 @@ pub(crate) struct Idempotency<'a> {
 pub(crate) struct Task {
     pub(crate) position: u32,
     pub(crate) text: String,
+    /// Bytes that had arrived by earlier attempts.
+    pub(crate) bytes: u64,
+}
+
+/// How often a job was tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Retries {
+    /// In a row without progress.
+    pub(crate) count: u32,
+    pub(crate) max: u32,
 }
 
 /// The end of a transfer.
@@ -136,6 +146,8 @@ fn summary(row: &SqliteRow) -> Result<JobSummary, Fault> {
         state: text(row, "state")?.parse()?,
         counts: counts(row)?,
         failure: failure(row)?,
+        not_before: time(row, "not_before")?,
+        retries: small(row, "retries")?,
         submitted_at: submitted_at.ok_or_else(|| damaged("a job without a time"))?,
         started_at: time(row, "started_at")?,
         ended_at: time(row, "ended_at")?,
@@ -172,7 +184,7 @@ fn transition(row: &SqliteRow) -> Result<Transition, Fault> {
 
 /// The state of a job; `None` if there is no such job.
 async fn state_of(connection: &mut SqliteConnection, id: JobId) -> Result<Option<State>, Fault> {
-    let row = sqlx::query("SELECT state, worker, failure FROM jobs WHERE id = $1")
+    let row = sqlx::query("SELECT state, worker, failure, not_before FROM jobs WHERE id = $1")
         .bind(id.to_string())
         .fetch_optional(connection)
         .await
@@ -180,7 +192,8 @@ async fn state_of(connection: &mut SqliteConnection, id: JobId) -> Result<Option
     let Some(row) = row else { return Ok(None) };
     let worker: Option<String> = row.try_get("worker").map_err(fault)?;
     let name: StateName = text(&row, "state")?.parse()?;
-    let state = State::from_parts(name, worker.map(WorkerId), failure(&row)?);
+    let not_before = time(&row, "not_before")?;
+    let state = State::from_parts(name, worker.map(WorkerId), failure(&row)?, not_before);
     state
         .map(Some)
         .ok_or_else(|| damaged("a state that is none"))
@@ -232,7 +245,7 @@ async fn change_in(
     let started_at = matches!(after, State::Running(_)).then_some(at.microseconds());
     sqlx::query(
         "UPDATE jobs SET state = $2, worker = $3, failure = $4, ended_at = $5,
-         started_at = COALESCE(started_at, $6) WHERE id = $1",
+         started_at = COALESCE(started_at, $6), not_before = $7 WHERE id = $1",
     )
     .bind(id.to_string())
     .bind(after.name().as_str())
@@ -240,6 +253,7 @@ async fn change_in(
     .bind(failure_text(after.failure())?)
     .bind(ended_at)
     .bind(started_at)
+    .bind(after.not_before().map(Time::microseconds))
     .execute(&mut *connection)
     .await
     .map_err(fault)?;
@@ -254,6 +268,11 @@ async fn change_in(
         .map_err(fault)?;
     }
     if is_retry {
+        sqlx::query("UPDATE jobs SET retries = 0 WHERE id = $1")
+            .bind(id.to_string())
+            .execute(&mut *connection)
+            .await
+            .map_err(fault)?;
         sqlx::query(
             "UPDATE transfers SET state = 'waiting', failure = NULL, ended_at = NULL, failed = 0
              WHERE job_id = $1 AND state = 'failed'",
@@ -376,13 +395,14 @@ impl Store {
         let at = Time::now();
         let id = JobId::new(at)?;
         sqlx::query(
-            "INSERT INTO jobs (id, owner, label, state, submitted_at)
-             VALUES ($1, $2, $3, 'queued', $4)",
+            "INSERT INTO jobs (id, owner, label, state, submitted_at, retries, retries_max)
+             VALUES ($1, $2, $3, 'queued', $4, 0, $5)",
         )
         .bind(id.to_string())
         .bind(owner)
         .bind(&submission.label)
         .bind(at.microseconds())
+        .bind(submission.retries_max)
         .execute(&mut *transaction)
         .await
         .map_err(fault)?;
@@ -450,13 +470,17 @@ impl Store {
         state.ok_or_else(|| no_job(id))
     }
 
-    /// Gives the oldest job that waits to a worker.
+    /// Gives the oldest job that waits, and not for a later time, to a worker.
     pub(crate) async fn claim(&self, worker: &WorkerId) -> Result<Option<JobId>, Fault> {
         let mut transaction = self.begin().await?;
-        let row = sqlx::query("SELECT id FROM jobs WHERE state = 'queued' ORDER BY id LIMIT 1")
-            .fetch_optional(&mut *transaction)
-            .await
-            .map_err(fault)?;
+        let row = sqlx::query(
+            "SELECT id FROM jobs WHERE state IN ('queued', 'retrying')
+             AND (not_before IS NULL OR not_before <= $1) ORDER BY id LIMIT 1",
+        )
+        .bind(Time::now().microseconds())
+        .fetch_optional(&mut *transaction)
+        .await
+        .map_err(fault)?;
         let Some(row) = row else { return Ok(None) };
         let id = id(&row, "id")?;
         let change = Change::Start(worker.clone());
@@ -464,6 +488,42 @@ impl Store {
         change_in(&mut transaction, id, change, &actor, "its turn").await?;
         transaction.commit().await.map_err(fault)?;
         Ok(Some(id))
+    }
+
+    /// The time at which the next job is tried again.
+    pub(crate) async fn next_retry(&self) -> Result<Option<Time>, Fault> {
+        let row = sqlx::query(
+            "SELECT MIN(not_before) AS not_before FROM jobs
+             WHERE state IN ('queued', 'retrying')",
+        )
+        .fetch_one(&self.pool)
+        .await
+        .map_err(fault)?;
+        time(&row, "not_before")
+    }
+
+    /// How often a job was tried again.
+    pub(crate) async fn retries(&self, id: JobId) -> Result<Retries, Fault> {
+        let row = sqlx::query("SELECT retries, retries_max FROM jobs WHERE id = $1")
+            .bind(id.to_string())
+            .fetch_one(&self.pool)
+            .await
+            .map_err(fault)?;
+        Ok(Retries {
+            count: small(&row, "retries")?,
+            max: small(&row, "retries_max")?,
+        })
+    }
+
+    /// Stores how often a job was tried again.
+    pub(crate) async fn set_retries(&self, id: JobId, count: u32) -> Result<(), Fault> {
+        sqlx::query("UPDATE jobs SET retries = $2 WHERE id = $1")
+            .bind(id.to_string())
+            .bind(count)
+            .execute(&self.pool)
+            .await
+            .map_err(fault)?;
+        Ok(())
     }
 
     /// Takes back the jobs that workers had when the service ended without a word. To be called
@@ -493,7 +553,7 @@ impl Store {
     /// The transfers of a job that are to be done.
     pub(crate) async fn tasks(&self, id: JobId) -> Result<Vec<Task>, Fault> {
         let rows = sqlx::query(
-            "SELECT position, spec FROM transfers WHERE job_id = $1 AND state = 'waiting'
+            "SELECT position, spec, bytes FROM transfers WHERE job_id = $1 AND state = 'waiting'
              ORDER BY position",
         )
         .bind(id.to_string())
@@ -504,6 +564,7 @@ impl Store {
             Ok(Task {
                 position: small(row, "position")?,
                 text: text(row, "spec")?,
+                bytes: unsigned(row.try_get("bytes").map_err(fault)?),
             })
         };
         rows.iter().map(task).collect()
@@ -544,6 +605,23 @@ impl Store {
         .execute(&self.pool)
         .await
         .map_err(fault)?;
+        Ok(())
+    }
+
+    /// A transfer is to be tried again later. Its failure is that of the job until then.
+    pub(crate) async fn postpone_transfer(
+        &self,
+        id: JobId,
+        position: u32,
+        counts: &Counts,
+    ) -> Result<(), Fault> {
+        self.progress(id, position, counts).await?;
+        sqlx::query("UPDATE transfers SET state = 'waiting' WHERE job_id = $1 AND position = $2")
+            .bind(id.to_string())
+            .bind(position)
+            .execute(&self.pool)
+            .await
+            .map_err(fault)?;
         Ok(())
     }
 
@@ -779,6 +857,42 @@ mod tests {
                 serde_json::from_str::<JobDetail>(&text)?,
                 store.job(id).await?
             );
+            Ok::<_, Box<dyn std::error::Error>>(())
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    #[test]
+    fn a_postponed_job_is_taken_when_its_time_has_come() {
+        run(async {
+            let folder = tempfile::tempdir()?;
+            let store = Store::open(&folder.path().join("db")).await?;
+            let id = store.submit(&submission("one"), "me", None).await?.id;
+            let actor = Actor::Worker(worker());
+            let away = Fault::new(Code::ConnectionRefused, "connect to", "it is down");
+            for (at, is_due) in [(i64::MAX, false), (0, true)] {
+                assert_eq!(store.claim(&worker()).await?, Some(id));
+                let at = Time::from_microseconds(at);
+                let change = Change::Postpone(Box::new((&away).into()), at);
+                store.change(id, change, &actor, "it is down").await?;
+                assert_eq!(store.next_retry().await?, Some(at));
+                let shown = store.job(id).await?.job;
+                assert_eq!(shown.state, StateName::Retrying);
+                assert_eq!(shown.not_before, Some(at));
+                assert_eq!(
+                    shown.failure.map(|failure| failure.code),
+                    Some("connection-refused".to_owned())
+                );
+                if !is_due {
+                    assert_eq!(store.claim(&worker()).await?, None);
+                    // Somebody doesn't want to wait.
+                    store.set_retries(id, 7).await?;
+                    store.change(id, Change::Retry, &actor, "asked for").await?;
+                    assert_eq!(store.retries(id).await?.count, 0);
+                }
+            }
+            assert_eq!(store.claim(&worker()).await?, Some(id));
+            assert_eq!(store.next_retry().await?, None);
             Ok::<_, Box<dyn std::error::Error>>(())
         })
         .unwrap_or_else(|error| panic!("{error}"));

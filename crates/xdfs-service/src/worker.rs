@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::task::coop::consume_budget;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use xdfs::{Code, Fault, Job, JobEvent, JobResult, RunningJob, TreeResult};
 
 use crate::failure::Failure;
@@ -21,7 +21,8 @@ use crate::live::{Live, LiveTransfer, is_set};
 use crate::model::Counts;
 use crate::sessions::Sessions;
 use crate::state::{Actor, Change, State, WorkerId};
-use crate::store::{End, Store, Task};
+use crate::store::{End, Retries, Store, Task};
+use crate::time::Time;
 
 /// Time between two steps that are stored. After a kill, this much of the counts is older than the
 /// files are; the mover's own journals say what is done.
@@ -30,6 +31,11 @@ const STORED_EVERY: Duration = Duration::from_secs(2);
 const SHOWN_EVERY: Duration = Duration::from_millis(250);
 /// Time until the database is tried again after a failure.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// The pause before the first retry of a job; each further one is twice as long.
+const PAUSE_FIRST: Duration = Duration::from_secs(5);
+const PAUSE_MAX: Duration = Duration::from_secs(600);
+/// Longest wait for the time of a retry: clocks can be set.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// What all workers of a service use.
 #[derive(Debug)]
@@ -46,8 +52,12 @@ pub(crate) struct Workers {
 
 /// How a worker left a transfer.
 enum TransferEnd {
-    /// It has succeeded or failed, and that is stored.
-    Ended,
+    /// It has succeeded, and that is stored.
+    Succeeded,
+    /// It has failed for good, and that is stored.
+    Failed,
+    /// It failed for this reason, and may succeed later.
+    Postponed(Failure),
     /// It can be continued.
     Stopped,
 }
@@ -57,7 +67,43 @@ enum JobEnd {
     Succeeded,
     /// The first failure of a transfer.
     Failed(Box<Failure>),
+    /// The first failure that may pass, and when to try again.
+    Postponed(Box<Failure>, Time),
     Stopped,
+}
+
+/// The progress of a worker with a job.
+struct Run {
+    retries: Retries,
+    /// Something has arrived that was missing before.
+    has_progress: bool,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Run {
+    /// How often the job was tried again in a row without progress.
+    fn count(&self) -> u32 {
+        match self.has_progress {
+            true => 0,
+            false => self.retries.count,
+        }
+    }
+
+    fn may_retry(&self) -> bool {
+        self.count() < self.retries.max
+    }
+}
+
+/// The pause before the retry that follows `count` others.
+fn pause(count: u32) -> Duration {
+    let doubled = PAUSE_FIRST.saturating_mul(1 << count.min(20));
+    doubled.min(PAUSE_MAX)
+}
+
+/// The time after a pause from now.
+fn after(pause: Duration) -> Time {
+    let pause = i64::try_from(pause.as_micros()).unwrap_or(i64::MAX);
+    Time::from_microseconds(Time::now().microseconds().saturating_add(pause))
 }
 
 impl Workers {
@@ -104,14 +150,16 @@ impl Workers {
                     Ok(None) => break,
                     Err(fault) => {
                         tracing::error!(%fault, "can't take a job");
-                        tokio::time::sleep(RETRY_AFTER).await;
+                        sleep(RETRY_AFTER).await;
                         self.wake.notify_one();
                         break;
                     }
                 }
             }
+            let pause = self.until_next_retry().await;
             tokio::select! {
                 () = self.wake.notified(), if jobs.len() < count => {}
+                () = sleep(pause), if jobs.len() < count => {}
                 Some(ended) = jobs.join_next() => {
                     if let Err(error) = ended {
                         tracing::error!(%error, "a worker has failed");
@@ -124,6 +172,15 @@ impl Workers {
             stop.send_replace(true);
         }
         while jobs.join_next().await.is_some() {}
+    }
+
+    /// Time until a job may be due.
+    async fn until_next_retry(&self) -> Duration {
+        let Ok(Some(at)) = self.store.next_retry().await else {
+            return LOOK_EVERY;
+        };
+        let left = at.microseconds().saturating_sub(Time::now().microseconds());
+        Duration::from_micros(u64::try_from(left).unwrap_or(0)).min(LOOK_EVERY)
     }
 
     /// Does a job, and writes how it ended.
@@ -141,6 +198,10 @@ impl Workers {
                 let reason = failure.sentence();
                 (Change::Fail(failure), reason)
             }
+            Ok(JobEnd::Postponed(failure, at)) => {
+                let reason = format!("it may succeed later: {}", failure.sentence());
+                (Change::Postpone(failure, at), reason)
+            }
             Ok(JobEnd::Stopped) => (Change::Stopped, "it was stopped".to_owned()),
             Ok(JobEnd::Succeeded) => (Change::Succeed, "all transfers have succeeded".to_owned()),
             // What can't be stored now can't be stored as the end either; it is tried below.
@@ -152,7 +213,7 @@ impl Workers {
             if matches!(fault.code, Code::Stale | Code::NotFound) {
                 break;
             }
-            tokio::time::sleep(RETRY_AFTER).await;
+            sleep(RETRY_AFTER).await;
         }
         self.running().remove(&id);
         self.live.update(id, None);
@@ -160,18 +221,30 @@ impl Workers {
     }
 
     /// Does the transfers of a job that are to be done.
-    async fn transfers(
-        &self,
-        id: JobId,
-        mut stopped: watch::Receiver<bool>,
-    ) -> Result<JobEnd, Fault> {
+    async fn transfers(&self, id: JobId, stopped: watch::Receiver<bool>) -> Result<JobEnd, Fault> {
+        let mut run = Run {
+            retries: self.store.retries(id).await?,
+            has_progress: false,
+            stopped,
+        };
+        let mut postponed = None;
         for task in self.store.tasks(id).await? {
-            if *stopped.borrow() {
+            if *run.stopped.borrow() {
                 return Ok(JobEnd::Stopped);
             }
-            if let TransferEnd::Stopped = self.transfer(id, &task, &mut stopped).await? {
-                return Ok(JobEnd::Stopped);
+            match self.transfer(id, &task, &mut run).await? {
+                TransferEnd::Succeeded => run.has_progress = true,
+                TransferEnd::Failed => {}
+                TransferEnd::Postponed(failure) => {
+                    postponed.get_or_insert(failure);
+                }
+                TransferEnd::Stopped => return Ok(JobEnd::Stopped),
             }
+        }
+        if let Some(failure) = postponed {
+            let count = run.count();
+            self.store.set_retries(id, count.saturating_add(1)).await?;
+            return Ok(JobEnd::Postponed(Box::new(failure), after(pause(count))));
         }
         // Everything is done, whatever somebody wanted meanwhile.
         let failure = self.store.first_failure(id).await?;
@@ -180,12 +253,7 @@ impl Workers {
         }))
     }
 
-    async fn transfer(
-        &self,
-        id: JobId,
-        task: &Task,
-        stopped: &mut watch::Receiver<bool>,
-    ) -> Result<TransferEnd, Fault> {
+    async fn transfer(&self, id: JobId, task: &Task, run: &mut Run) -> Result<TransferEnd, Fault> {
         self.store.begin_transfer(id, task.position).await?;
         let started = self.start(&task.text);
         let mut end = End {
@@ -204,8 +272,8 @@ impl Workers {
                     retried: None,
                     first_failure: None,
                 };
-                let result = follower.follow(&running, stopped).await;
-                let is_stopped = *stopped.borrow();
+                let result = follower.follow(&running, &mut run.stopped).await;
+                let is_stopped = *run.stopped.borrow();
                 match result {
                     Err(fault) if fault.code == Code::Cancelled && is_stopped => {
                         self.store
@@ -222,9 +290,27 @@ impl Workers {
                 end.counts = follower.counts;
             }
         }
-        self.store.end_transfer(id, task.position, &end).await?;
+        run.has_progress |= end.counts.bytes > task.bytes;
+        let position = task.position;
+        let ended = match end
+            .failure
+            .take_if(|failure| failure.may_pass() && run.may_retry())
+        {
+            Some(failure) => {
+                let counts = &end.counts;
+                self.store.postpone_transfer(id, position, counts).await?;
+                TransferEnd::Postponed(failure)
+            }
+            None => {
+                self.store.end_transfer(id, position, &end).await?;
+                match end.failure {
+                    None => TransferEnd::Succeeded,
+                    Some(_) => TransferEnd::Failed,
+                }
+            }
+        };
         self.live.update(id, None);
-        Ok(TransferEnd::Ended)
+        Ok(ended)
     }
 
     /// Starts a transfer by the library.

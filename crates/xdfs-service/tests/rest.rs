@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -233,6 +234,63 @@ fn what_fails_doesn_t_stop_the_others_and_can_be_retried() {
         (done.transfers[0].attempts, done.transfers[1].attempts),
         (2, 1)
     );
+}
+
+#[test]
+fn a_job_whose_server_is_away_is_tried_again_later() {
+    let scene = Scene::new();
+    let file = scene.path("file");
+    fs::write(&file, "content").unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let upload = |target: &str| {
+        let Job::File(mut job) = scene.upload(&file, target, None) else {
+            unreachable!("it is one file");
+        };
+        job.target = JobPlace::Server(format!("xdfs://{address}/{target}").parse().unwrap());
+        job.retry = RetryPolicy::none();
+        Job::File(job)
+    };
+    let client = scene.client();
+    let mut at_once = Submission::new("", vec![upload("none")]);
+    at_once.retries_max = 0;
+    let id = client.submit(&at_once, "1").unwrap().job.id;
+    assert_eq!(scene.until_ended(id).job.state, StateName::Failed);
+
+    // Another transfer isn't stopped by it, and isn't done again.
+    let transfers = vec![upload("later"), scene.upload(&file, "now", None)];
+    let id = client
+        .submit(&Submission::new("", transfers), "2")
+        .unwrap()
+        .job
+        .id;
+    let waiting = scene.until(id, |detail| detail.job.state == StateName::Retrying);
+    assert_eq!(waiting.job.failure.unwrap().code, "connection-refused");
+    assert!(waiting.job.not_before.unwrap() > waiting.job.submitted_at);
+    assert_eq!(waiting.job.retries, 1);
+    assert_eq!(waiting.transfers[0].state, TransferState::Waiting);
+    assert_eq!(waiting.transfers[1].state, TransferState::Succeeded);
+
+    let server = ServerBuilder {
+        listen: vec![address.to_string().parse().unwrap()],
+        root: scene.path("root"),
+        ..ServerBuilder::default()
+    };
+    let server = server.bind().unwrap();
+    let handle = server.handle();
+    let served = thread::spawn(move || server.run());
+    // It needn't be waited for.
+    client.change(id, "retry").unwrap();
+    let done = scene.until_ended(id);
+    handle.shutdown();
+    assert_eq!(done.job.state, StateName::Succeeded, "{done:#?}");
+    assert_eq!(fs::read(scene.path("root/later")).unwrap(), b"content");
+    assert_eq!(
+        (done.transfers[0].attempts, done.transfers[1].attempts),
+        (2, 1)
+    );
+    served.join().unwrap().unwrap();
 }
 
 #[test]

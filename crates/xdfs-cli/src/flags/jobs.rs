@@ -113,6 +113,11 @@ pub(crate) struct SubmitFlags {
     #[arg(long, value_name = "RATE", value_parser = size::parse_rate)]
     pub(crate) limit_rate: Option<u64>,
 
+    /// Number of retries in a row without progress, with growing pauses, of a job whose server is
+    /// down or busy. Default: 150, which is about a day.
+    #[arg(long, value_name = "N")]
+    pub(crate) retries: Option<u32>,
+
     /// A line for people that says what the job is for.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) label: String,
