@@ -5,9 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{broadcast, watch};
 
-use crate::failure::Failure;
 use crate::id::JobId;
-use crate::model::Counts;
+use crate::model::LiveTransfer;
 
 /// Changes that a slow listener may be behind. One that is further behind looks at everything
 /// again.
@@ -17,15 +16,6 @@ const CHANGES_MAX: usize = 256;
 pub(crate) async fn is_set(flag: &mut watch::Receiver<bool>) {
     // The value is locked as long as it is borrowed.
     let _ = flag.wait_for(|is_set| *is_set).await;
-}
-
-/// The transfer of a job that runs.
-#[derive(Clone, Debug)]
-pub(crate) struct LiveTransfer {
-    pub(crate) position: u32,
-    pub(crate) counts: Counts,
-    /// Why it is tried again.
-    pub(crate) failure: Option<Failure>,
 }
 
 /// The progress of running jobs, and the news that a job has changed.

@@ -72,6 +72,8 @@ pub struct Transfer {
     /// What has been done.
     #[serde(flatten)]
     pub counts: Counts,
+    /// Bytes that arrive in a second, while it runs.
+    pub rate_bytes_per_s: Option<u64>,
     /// What limited its rate.
     pub limited_by: Option<String>,
     /// Why it failed, or, while it runs, why it is tried again.
@@ -106,6 +108,12 @@ pub struct JobSummary {
     pub owner: String,
     /// A line for people; may be empty.
     pub label: String,
+    /// Where its first transfer copies from, for people.
+    pub source: String,
+    /// Where its first transfer copies to, for people.
+    pub target: String,
+    /// The number of its transfers.
+    pub transfers_count: u32,
     /// Its state.
     pub state: StateName,
     /// The sums over its transfers; the total is none while that of one is unknown.
@@ -146,17 +154,34 @@ pub struct JobPage {
     pub next: Option<JobId>,
 }
 
+/// The running transfer of a job, as its worker knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveTransfer {
+    pub(crate) position: u32,
+    pub(crate) counts: Counts,
+    /// Bytes that arrive in a second.
+    pub(crate) rate: Option<u64>,
+    /// Why it is tried again.
+    pub(crate) failure: Option<Failure>,
+}
+
 impl JobDetail {
     /// Takes what is known of its running transfers, and sums up again.
-    pub(crate) fn update(&mut self, live: impl Fn(u32) -> Option<(Counts, Option<Failure>)>) {
+    pub(crate) fn update(&mut self, live: Option<&LiveTransfer>) {
         for transfer in &mut self.transfers {
             if transfer.state == TransferState::Running
-                && let Some((counts, failure)) = live(transfer.position)
+                && let Some(live) = live.filter(|live| live.position == transfer.position)
             {
-                transfer.counts = counts;
-                transfer.failure = failure;
+                transfer.counts = live.counts.clone();
+                transfer.rate_bytes_per_s = live.rate;
+                transfer.failure = live.failure.clone();
             }
         }
+        if let Some(first) = self.transfers.first() {
+            self.job.source.clone_from(&first.source);
+            self.job.target.clone_from(&first.target);
+        }
+        self.job.transfers_count = u32::try_from(self.transfers.len()).unwrap_or(u32::MAX);
         let counts = self.transfers.iter().map(|transfer| &transfer.counts);
         self.job.counts = counts.fold(
             Counts {

@@ -115,19 +115,87 @@ impl Row {
     fn title(&self) -> String {
         title(&self.job)
     }
+
+    fn route(&self) -> String {
+        route(&self.job)
+    }
+
+    /// The share of the bytes that have arrived, while there is more to come.
+    fn percent(&self) -> Option<u64> {
+        percent(&self.job.counts).filter(|_| !self.job.state.is_end())
+    }
 }
 
 /// What a job is called.
 fn title(job: &JobSummary) -> String {
     match job.label.as_str() {
-        "" => format!("Job {}", job.id),
+        "" => format!("Copy of {}", last_name(&job.source)),
         label => label.to_owned(),
+    }
+}
+
+/// The last name of a place.
+fn last_name(place: &str) -> &str {
+    let parts = place.trim_end_matches('/').rsplit('/');
+    parts
+        .into_iter()
+        .next()
+        .filter(|name| !name.is_empty())
+        .unwrap_or(place)
+}
+
+/// Where a job copies from and to.
+fn route(job: &JobSummary) -> String {
+    let more = match job.transfers_count {
+        0 | 1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    format!("{} \u{2192} {}{more}", job.source, job.target)
+}
+
+/// A button with a change, which is a verb.
+fn button(change: &str) -> String {
+    let mut letters = change.chars();
+    let first = letters.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
+}
+
+/// A time that is left, in its two greatest units.
+fn duration(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds / 3600 % 24),
     }
 }
 
 impl JobBody {
     fn title(&self) -> String {
         title(&self.detail.job)
+    }
+
+    fn route(&self) -> String {
+        route(&self.detail.job)
+    }
+
+    fn percent(&self) -> Option<u64> {
+        percent(&self.detail.job.counts).filter(|_| !self.detail.job.state.is_end())
+    }
+
+    /// The rate, and the time that is left.
+    fn rate(&self) -> Option<String> {
+        let rates = self.detail.transfers.iter();
+        let rate = rates.filter_map(|one| one.rate_bytes_per_s).next()?;
+        let counts = &self.detail.job.counts;
+        let left = counts
+            .bytes_total
+            .map(|total| total.saturating_sub(counts.bytes));
+        let left = left.and_then(|left| left.checked_div(rate));
+        Some(match left {
+            Some(seconds) => format!("{}/s, {} left", size(rate), duration(seconds)),
+            None => format!("{}/s", size(rate)),
+        })
     }
 
     /// The job in one sentence.
@@ -299,6 +367,12 @@ pub(crate) async fn style() -> impl IntoResponse {
     ([(CONTENT_TYPE, "text/css; charset=utf-8")], text)
 }
 
+/// `GET /icon.svg`.
+pub(crate) async fn icon() -> impl IntoResponse {
+    let text = include_str!("../assets/icon.svg");
+    ([(CONTENT_TYPE, "image/svg+xml")], text)
+}
+
 /// `GET /page.js`.
 pub(crate) async fn script() -> impl IntoResponse {
     let text = include_str!("../assets/page.js");
@@ -324,6 +398,11 @@ mod tests {
         assert_eq!(done(&counts), "500 kB of 1.00 MB, 2 files, 1 failed");
         assert_eq!(percent(&counts), Some(50));
         assert_eq!(percent(&Counts::default()), None);
+        assert_eq!(last_name("xdfs://host/data/runs/"), "runs");
+        assert_eq!(last_name("/"), "/");
+        assert_eq!(button("pause"), "Pause");
+        let times = [59, 60, 3_725, 90_000].map(duration);
+        assert_eq!(times, ["59 s", "1 min 0 s", "1 h 2 min", "1 d 1 h"]);
         let time = Time::from_microseconds(1_700_000_000_123_456);
         assert_eq!(shown(&time), "2023-11-14 22:13:20 UTC");
     }

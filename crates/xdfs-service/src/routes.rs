@@ -46,6 +46,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let open = Router::new()
         .route("/healthz", get(api::health))
         .route("/login", get(page::log_in))
+        .route("/icon.svg", get(page::icon))
         .route("/page.css", get(page::style))
         .route("/page.js", get(page::script))
         .method_not_allowed_fallback(wrong_method);

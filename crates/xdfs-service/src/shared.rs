@@ -26,11 +26,7 @@ impl Shared {
     /// A job, with what is known of it this moment.
     pub(crate) async fn job(&self, id: JobId) -> Result<JobDetail, Fault> {
         let mut detail = self.store.job(id).await?;
-        let live = self.live.transfer(id);
-        detail.update(|position| {
-            let live = live.as_ref().filter(|live| live.position == position)?;
-            Some((live.counts.clone(), live.failure.clone()))
-        });
+        detail.update(self.live.transfer(id).as_ref());
         Ok(detail)
     }
 }

@@ -143,6 +143,9 @@ fn summary(row: &SqliteRow) -> Result<JobSummary, Fault> {
         id: id(row, "id")?,
         owner: text(row, "owner")?,
         label: text(row, "label")?,
+        source: text(row, "source")?,
+        target: text(row, "target")?,
+        transfers_count: small(row, "transfers_count")?,
         state: text(row, "state")?.parse()?,
         counts: counts(row)?,
         failure: failure(row)?,
@@ -164,6 +167,7 @@ fn transfer(row: &SqliteRow) -> Result<Transfer, Fault> {
         state: state.ok_or_else(|| damaged("a transfer of no state"))?,
         attempts: small(row, "attempts")?,
         counts: counts(row)?,
+        rate_bytes_per_s: None,
         limited_by: row.try_get("limited_by").map_err(fault)?,
         failure: failure(row)?,
         started_at: time(row, "started_at")?,
@@ -301,7 +305,10 @@ macro_rules! jobs_where {
                      THEN CAST(SUM(bytes_total) AS BIGINT) END
               FROM transfers WHERE job_id = jobs.id) AS bytes_total,
              (SELECT CAST(SUM(files) AS BIGINT) FROM transfers WHERE job_id = jobs.id) AS files,
-             (SELECT CAST(SUM(failed) AS BIGINT) FROM transfers WHERE job_id = jobs.id) AS failed
+             (SELECT CAST(SUM(failed) AS BIGINT) FROM transfers WHERE job_id = jobs.id) AS failed,
+             (SELECT source FROM transfers WHERE job_id = jobs.id AND position = 0) AS source,
+             (SELECT target FROM transfers WHERE job_id = jobs.id AND position = 0) AS target,
+             (SELECT COUNT(*) FROM transfers WHERE job_id = jobs.id) AS transfers_count
              FROM jobs WHERE ",
             $condition,
             " ORDER BY id DESC LIMIT $2"
@@ -678,8 +685,8 @@ impl Store {
         // One transaction, so that the parts are of one moment.
         let mut transaction = self.pool.begin().await.map_err(fault)?;
         let row = sqlx::query(
-            "SELECT *, 0 AS bytes, NULL AS bytes_total, 0 AS files, 0 AS failed
-             FROM jobs WHERE id = $1",
+            "SELECT *, 0 AS bytes, NULL AS bytes_total, 0 AS files, 0 AS failed,
+             '' AS source, '' AS target, 0 AS transfers_count FROM jobs WHERE id = $1",
         )
         .bind(id.to_string())
         .fetch_optional(&mut *transaction)
@@ -705,7 +712,7 @@ impl Store {
                 .map(transition)
                 .collect::<Result<_, _>>()?,
         };
-        detail.update(|_| None);
+        detail.update(None);
         Ok(detail)
     }
 
@@ -766,182 +773,4 @@ impl Store {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run<T>(future: impl Future<Output = T>) -> T {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        runtime
-            .unwrap_or_else(|error| panic!("{error}"))
-            .block_on(future)
-    }
-
-    fn submission(label: &str) -> Submission {
-        let text = format!(
-            r#"{{"version":1,"label":"{label}","transfers":[
-            {{"file":{{"source":"/a","target":"xdfs://h/a"}}}},
-            {{"file":{{"source":"/b","target":"xdfs://h/b"}}}}]}}"#
-        );
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    fn worker() -> WorkerId {
-        WorkerId("w".to_owned())
-    }
-
-    #[test]
-    fn a_job_goes_through_its_states_and_all_of_it_is_written() {
-        run(async {
-            let folder = tempfile::tempdir()?;
-            let path = folder.path().join("db");
-            let store = Store::open(&path).await?;
-            let id = store.submit(&submission("one"), "me", None).await?.id;
-            assert_eq!(store.claim(&worker()).await?, Some(id));
-            assert_eq!(store.claim(&worker()).await?, None);
-            store.begin_transfer(id, 0).await?;
-            let counts = Counts {
-                bytes: 7,
-                bytes_total: Some(9),
-                files: 1,
-                failed: 0,
-            };
-            store.progress(id, 0, &counts).await?;
-            store.close().await;
-
-            // As after a kill.
-            let store = Store::open(&path).await?;
-            assert_eq!(store.take_back().await?, 1);
-            assert_eq!(store.state(id).await?, State::Queued);
-            assert_eq!(store.tasks(id).await?.len(), 2);
-            assert_eq!(store.claim(&worker()).await?, Some(id));
-            for position in [0, 1] {
-                store.begin_transfer(id, position).await?;
-                let end = End {
-                    counts: counts.clone(),
-                    limited_by: Some("network"),
-                    failure: None,
-                };
-                store.end_transfer(id, position, &end).await?;
-            }
-            assert!(store.first_failure(id).await?.is_none());
-            let actor = Actor::Worker(worker());
-            store
-                .change(id, Change::Succeed, &actor, "all is done")
-                .await?;
-            let detail = store.job(id).await?;
-            assert_eq!(detail.job.state, StateName::Succeeded);
-            assert_eq!(detail.job.counts.bytes, 14);
-            assert_eq!(detail.job.counts.bytes_total, Some(18));
-            assert_eq!(detail.transfers[0].attempts, 2);
-            let names: Vec<_> = detail
-                .transitions
-                .iter()
-                .map(|one| one.to.as_str())
-                .collect();
-            assert_eq!(
-                names,
-                ["queued", "running", "queued", "running", "succeeded"]
-            );
-            let listed = store.jobs(Some(StateName::Succeeded), None, 10).await?;
-            assert_eq!(listed, [detail.job]);
-            assert!(
-                store
-                    .jobs(Some(StateName::Failed), None, 10)
-                    .await?
-                    .is_empty()
-            );
-            let text = serde_json::to_string(&store.job(id).await?)?;
-            assert_eq!(
-                serde_json::from_str::<JobDetail>(&text)?,
-                store.job(id).await?
-            );
-            Ok::<_, Box<dyn std::error::Error>>(())
-        })
-        .unwrap_or_else(|error| panic!("{error}"));
-    }
-
-    #[test]
-    fn a_postponed_job_is_taken_when_its_time_has_come() {
-        run(async {
-            let folder = tempfile::tempdir()?;
-            let store = Store::open(&folder.path().join("db")).await?;
-            let id = store.submit(&submission("one"), "me", None).await?.id;
-            let actor = Actor::Worker(worker());
-            let away = Fault::new(Code::ConnectionRefused, "connect to", "it is down");
-            for (at, is_due) in [(i64::MAX, false), (0, true)] {
-                assert_eq!(store.claim(&worker()).await?, Some(id));
-                let at = Time::from_microseconds(at);
-                let change = Change::Postpone(Box::new((&away).into()), at);
-                store.change(id, change, &actor, "it is down").await?;
-                assert_eq!(store.next_retry().await?, Some(at));
-                let shown = store.job(id).await?.job;
-                assert_eq!(shown.state, StateName::Retrying);
-                assert_eq!(shown.not_before, Some(at));
-                assert_eq!(
-                    shown.failure.map(|failure| failure.code),
-                    Some("connection-refused".to_owned())
-                );
-                if !is_due {
-                    assert_eq!(store.claim(&worker()).await?, None);
-                    // Somebody doesn't want to wait.
-                    store.set_retries(id, 7).await?;
-                    store.change(id, Change::Retry, &actor, "asked for").await?;
-                    assert_eq!(store.retries(id).await?.count, 0);
-                }
-            }
-            assert_eq!(store.claim(&worker()).await?, Some(id));
-            assert_eq!(store.next_retry().await?, None);
-            Ok::<_, Box<dyn std::error::Error>>(())
-        })
-        .unwrap_or_else(|error| panic!("{error}"));
-    }
-
-    #[test]
-    fn a_key_is_for_one_job_of_a_user() {
-        run(async {
-            let folder = tempfile::tempdir()?;
-            let store = Store::open(&folder.path().join("db")).await?;
-            let key = |digest| Some(Idempotency { key: "k", digest });
-            let first = store.submit(&submission("one"), "me", key("1")).await?;
-            let again = store.submit(&submission("one"), "me", key("1")).await?;
-            assert!(first.is_new && !again.is_new);
-            assert_eq!(first.id, again.id);
-            let other = store.submit(&submission("two"), "me", key("2")).await;
-            assert_eq!(other.map_err(|fault| fault.code), Err(Code::AlreadyExists));
-            let theirs = store.submit(&submission("one"), "you", key("1")).await?;
-            assert!(theirs.is_new);
-            let all = store.jobs(None, None, 10).await?;
-            assert_eq!(all.len(), 2);
-            let older = store.jobs(None, Some(all[0].id), 10).await?;
-            assert_eq!(older, all[1..]);
-            Ok::<_, Box<dyn std::error::Error>>(())
-        })
-        .unwrap_or_else(|error| panic!("{error}"));
-    }
-
-    #[test]
-    fn a_newer_schema_is_refused() {
-        run(async {
-            let folder = tempfile::tempdir()?;
-            let path = folder.path().join("db");
-            let store = Store::open(&path).await?;
-            sqlx::query(
-                "INSERT INTO _sqlx_migrations
-                 (version, description, success, checksum, execution_time)
-                 VALUES (99, 'later', TRUE, x'00', 0)",
-            )
-            .execute(&store.pool)
-            .await?;
-            store.close().await;
-            let Err(fault) = Store::open(&path).await else {
-                panic!("it was opened");
-            };
-            assert_eq!(fault.code, Code::Unsupported);
-            assert!(fault.cause.contains("99"), "{fault}");
-            Ok::<_, Box<dyn std::error::Error>>(())
-        })
-        .unwrap_or_else(|error| panic!("{error}"));
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 //!
 //! The copies themselves run in threads of the library. A worker only waits for their events.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,8 +17,8 @@ use xdfs::{Code, Fault, Job, JobEvent, JobResult, RunningJob, TreeResult};
 
 use crate::failure::Failure;
 use crate::id::JobId;
-use crate::live::{Live, LiveTransfer, is_set};
-use crate::model::Counts;
+use crate::live::{Live, is_set};
+use crate::model::{Counts, LiveTransfer};
 use crate::sessions::Sessions;
 use crate::state::{Actor, Change, State, WorkerId};
 use crate::store::{End, Retries, Store, Task};
@@ -29,6 +29,8 @@ use crate::time::Time;
 const STORED_EVERY: Duration = Duration::from_secs(2);
 /// Time between two steps that are shown.
 const SHOWN_EVERY: Duration = Duration::from_millis(250);
+/// Time over which the rate is measured.
+const RATE_OVER: Duration = Duration::from_secs(5);
 /// Time until the database is tried again after a failure.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The pause before the first retry of a job; each further one is twice as long.
@@ -57,7 +59,7 @@ enum TransferEnd {
     /// It has failed for good, and that is stored.
     Failed,
     /// It failed for this reason, and may succeed later.
-    Postponed(Failure),
+    Postponed(Box<Failure>),
     /// It can be continued.
     Stopped,
 }
@@ -244,7 +246,7 @@ impl Workers {
         if let Some(failure) = postponed {
             let count = run.count();
             self.store.set_retries(id, count.saturating_add(1)).await?;
-            return Ok(JobEnd::Postponed(Box::new(failure), after(pause(count))));
+            return Ok(JobEnd::Postponed(failure, after(pause(count))));
         }
         // Everything is done, whatever somebody wanted meanwhile.
         let failure = self.store.first_failure(id).await?;
@@ -269,6 +271,7 @@ impl Workers {
                     id,
                     position: task.position,
                     counts: Counts::default(),
+                    marks: VecDeque::new(),
                     retried: None,
                     first_failure: None,
                 };
@@ -299,7 +302,7 @@ impl Workers {
             Some(failure) => {
                 let counts = &end.counts;
                 self.store.postpone_transfer(id, position, counts).await?;
-                TransferEnd::Postponed(failure)
+                TransferEnd::Postponed(Box::new(failure))
             }
             None => {
                 self.store.end_transfer(id, position, &end).await?;
@@ -331,6 +334,8 @@ struct Follower<'a> {
     id: JobId,
     position: u32,
     counts: Counts,
+    /// The bytes at the last times at which they were shown.
+    marks: VecDeque<(Instant, u64)>,
     retried: Option<Failure>,
     first_failure: Option<Failure>,
 }
@@ -382,9 +387,27 @@ impl Follower<'_> {
         running.wait()
     }
 
-    fn show(&self) {
+    /// The bytes that have arrived in a second, of the last few ones.
+    fn rate(&mut self) -> Option<u64> {
+        let now = Instant::now();
+        while self
+            .marks
+            .front()
+            .is_some_and(|(at, _)| now - *at > RATE_OVER)
+        {
+            self.marks.pop_front();
+        }
+        self.marks.push_back((now, self.counts.bytes));
+        let (at, bytes) = self.marks.front()?;
+        let milliseconds = u64::try_from((now - *at).as_millis()).ok()?;
+        let bytes = self.counts.bytes.checked_sub(*bytes)?;
+        bytes.saturating_mul(1000).checked_div(milliseconds)
+    }
+
+    fn show(&mut self) {
         let transfer = LiveTransfer {
             position: self.position,
+            rate: self.rate(),
             counts: self.counts.clone(),
             failure: self.retried.clone(),
         };

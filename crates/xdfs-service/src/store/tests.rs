@@ -1,0 +1,179 @@
+//! The database: what is written is read again, after a restart too.
+
+use super::*;
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime
+        .unwrap_or_else(|error| panic!("{error}"))
+        .block_on(future)
+}
+
+fn submission(label: &str) -> Submission {
+    let text = format!(
+        r#"{{"version":1,"label":"{label}","transfers":[
+        {{"file":{{"source":"/a","target":"xdfs://h/a"}}}},
+        {{"file":{{"source":"/b","target":"xdfs://h/b"}}}}]}}"#
+    );
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn worker() -> WorkerId {
+    WorkerId("w".to_owned())
+}
+
+#[test]
+fn a_job_goes_through_its_states_and_all_of_it_is_written() {
+    run(async {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("db");
+        let store = Store::open(&path).await?;
+        let id = store.submit(&submission("one"), "me", None).await?.id;
+        assert_eq!(store.claim(&worker()).await?, Some(id));
+        assert_eq!(store.claim(&worker()).await?, None);
+        store.begin_transfer(id, 0).await?;
+        let counts = Counts {
+            bytes: 7,
+            bytes_total: Some(9),
+            files: 1,
+            failed: 0,
+        };
+        store.progress(id, 0, &counts).await?;
+        store.close().await;
+
+        // As after a kill.
+        let store = Store::open(&path).await?;
+        assert_eq!(store.take_back().await?, 1);
+        assert_eq!(store.state(id).await?, State::Queued);
+        assert_eq!(store.tasks(id).await?.len(), 2);
+        assert_eq!(store.claim(&worker()).await?, Some(id));
+        for position in [0, 1] {
+            store.begin_transfer(id, position).await?;
+            let end = End {
+                counts: counts.clone(),
+                limited_by: Some("network"),
+                failure: None,
+            };
+            store.end_transfer(id, position, &end).await?;
+        }
+        assert!(store.first_failure(id).await?.is_none());
+        let actor = Actor::Worker(worker());
+        store
+            .change(id, Change::Succeed, &actor, "all is done")
+            .await?;
+        let detail = store.job(id).await?;
+        assert_eq!(detail.job.state, StateName::Succeeded);
+        assert_eq!(detail.job.counts.bytes, 14);
+        assert_eq!(detail.job.counts.bytes_total, Some(18));
+        assert_eq!(detail.transfers[0].attempts, 2);
+        let names: Vec<_> = detail
+            .transitions
+            .iter()
+            .map(|one| one.to.as_str())
+            .collect();
+        assert_eq!(
+            names,
+            ["queued", "running", "queued", "running", "succeeded"]
+        );
+        let listed = store.jobs(Some(StateName::Succeeded), None, 10).await?;
+        assert_eq!(listed, [detail.job]);
+        assert!(
+            store
+                .jobs(Some(StateName::Failed), None, 10)
+                .await?
+                .is_empty()
+        );
+        let text = serde_json::to_string(&store.job(id).await?)?;
+        assert_eq!(
+            serde_json::from_str::<JobDetail>(&text)?,
+            store.job(id).await?
+        );
+        Ok::<_, Box<dyn std::error::Error>>(())
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn a_postponed_job_is_taken_when_its_time_has_come() {
+    run(async {
+        let folder = tempfile::tempdir()?;
+        let store = Store::open(&folder.path().join("db")).await?;
+        let id = store.submit(&submission("one"), "me", None).await?.id;
+        let actor = Actor::Worker(worker());
+        let away = Fault::new(Code::ConnectionRefused, "connect to", "it is down");
+        for (at, is_due) in [(i64::MAX, false), (0, true)] {
+            assert_eq!(store.claim(&worker()).await?, Some(id));
+            let at = Time::from_microseconds(at);
+            let change = Change::Postpone(Box::new((&away).into()), at);
+            store.change(id, change, &actor, "it is down").await?;
+            assert_eq!(store.next_retry().await?, Some(at));
+            let shown = store.job(id).await?.job;
+            assert_eq!(shown.state, StateName::Retrying);
+            assert_eq!(shown.not_before, Some(at));
+            assert_eq!(
+                shown.failure.map(|failure| failure.code),
+                Some("connection-refused".to_owned())
+            );
+            if !is_due {
+                assert_eq!(store.claim(&worker()).await?, None);
+                // Somebody doesn't want to wait.
+                store.set_retries(id, 7).await?;
+                store.change(id, Change::Retry, &actor, "asked for").await?;
+                assert_eq!(store.retries(id).await?.count, 0);
+            }
+        }
+        assert_eq!(store.claim(&worker()).await?, Some(id));
+        assert_eq!(store.next_retry().await?, None);
+        Ok::<_, Box<dyn std::error::Error>>(())
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn a_key_is_for_one_job_of_a_user() {
+    run(async {
+        let folder = tempfile::tempdir()?;
+        let store = Store::open(&folder.path().join("db")).await?;
+        let key = |digest| Some(Idempotency { key: "k", digest });
+        let first = store.submit(&submission("one"), "me", key("1")).await?;
+        let again = store.submit(&submission("one"), "me", key("1")).await?;
+        assert!(first.is_new && !again.is_new);
+        assert_eq!(first.id, again.id);
+        let other = store.submit(&submission("two"), "me", key("2")).await;
+        assert_eq!(other.map_err(|fault| fault.code), Err(Code::AlreadyExists));
+        let theirs = store.submit(&submission("one"), "you", key("1")).await?;
+        assert!(theirs.is_new);
+        let all = store.jobs(None, None, 10).await?;
+        assert_eq!(all.len(), 2);
+        let older = store.jobs(None, Some(all[0].id), 10).await?;
+        assert_eq!(older, all[1..]);
+        Ok::<_, Box<dyn std::error::Error>>(())
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn a_newer_schema_is_refused() {
+    run(async {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("db");
+        let store = Store::open(&path).await?;
+        sqlx::query(
+            "INSERT INTO _sqlx_migrations
+             (version, description, success, checksum, execution_time)
+             VALUES (99, 'later', TRUE, x'00', 0)",
+        )
+        .execute(&store.pool)
+        .await?;
+        store.close().await;
+        let Err(fault) = Store::open(&path).await else {
+            panic!("it was opened");
+        };
+        assert_eq!(fault.code, Code::Unsupported);
+        assert!(fault.cause.contains("99"), "{fault}");
+        Ok::<_, Box<dyn std::error::Error>>(())
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
