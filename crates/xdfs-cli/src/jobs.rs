@@ -310,6 +310,9 @@ fn description(detail: &JobDetail) -> String {
         let size = human::size(transfer.counts.bytes);
         text.push_str(&format!("  {state:<9}  {size:>8}  {source} -> {target}\n"));
     }
+    for one in &detail.failures {
+        text.push_str(&format!("  {}\n", printable(&one.failure.sentence())));
+    }
     for one in &detail.transitions {
         let at: Time = one.at;
         let (actor, reason) = (printable(&one.actor), printable(&one.reason));

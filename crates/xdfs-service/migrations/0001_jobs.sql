@@ -56,6 +56,15 @@ CREATE TABLE transfers (
     CHECK ((state IN ('succeeded', 'failed')) = (ended_at IS NOT NULL))
 );
 
+-- Entries of trees that failed in the last attempt.
+CREATE TABLE failures (
+    job_id TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+    number BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    failure TEXT NOT NULL,
+    PRIMARY KEY (job_id, number)
+);
+
 CREATE TABLE transitions (
     job_id TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
     number BIGINT NOT NULL,

@@ -17,7 +17,7 @@ use xdfs::{Code, Fault};
 
 use crate::access::{User, digest};
 use crate::id::JobId;
-use crate::model::{JobDetail, JobPage};
+use crate::model::{FailurePage, JobDetail, JobPage};
 use crate::problem::Problem;
 use crate::shared::Shared;
 use crate::spec::Submission;
@@ -100,6 +100,11 @@ pub(crate) async fn submit(
     Ok((status, [(LOCATION, location)], Json(detail)).into_response())
 }
 
+fn bad_query(error: QueryRejection) -> Problem {
+    let fault = Fault::new(Code::InvalidArgument, "read the query", error.body_text());
+    Problem::with_status(StatusCode::BAD_REQUEST, fault)
+}
+
 /// What `GET /api/v1/jobs` takes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -114,10 +119,7 @@ pub(crate) async fn list(
     State(shared): State<Arc<Shared>>,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Answer<Json<JobPage>> {
-    let Query(query) = query.map_err(|error| {
-        let fault = Fault::new(Code::InvalidArgument, "read the query", error.body_text());
-        Problem::with_status(StatusCode::BAD_REQUEST, fault)
-    })?;
+    let Query(query) = query.map_err(bad_query)?;
     let state: Option<StateName> = query.state.map(|name| name.parse()).transpose()?;
     let after: Option<JobId> = query.after.map(|id| id.parse()).transpose()?;
     let limit = query.limit.unwrap_or(LIMIT).clamp(1, LIMIT_MAX);
@@ -135,6 +137,31 @@ pub(crate) async fn show(
     Parameters(id): Parameters<String>,
 ) -> Answer<Json<JobDetail>> {
     Ok(Json(shared.job(id.parse()?).await?))
+}
+
+/// What `GET /api/v1/jobs/{id}/failures` takes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FailuresQuery {
+    after: Option<u64>,
+    limit: Option<u32>,
+}
+
+/// `GET /api/v1/jobs/{id}/failures`: a page of entries of trees that failed.
+pub(crate) async fn failures(
+    State(shared): State<Arc<Shared>>,
+    Parameters(id): Parameters<String>,
+    query: Result<Query<FailuresQuery>, QueryRejection>,
+) -> Answer<Json<FailurePage>> {
+    let Query(query) = query.map_err(bad_query)?;
+    let limit = query.limit.unwrap_or(LIMIT).clamp(1, LIMIT_MAX);
+    let after = query.after.unwrap_or(0);
+    let failures = shared.store.failures(id.parse()?, after, limit + 1);
+    let mut failures = failures.await?;
+    let has_more = failures.len() > limit as usize;
+    failures.truncate(limit as usize);
+    let next = failures.last().filter(|_| has_more).map(|one| one.number);
+    Ok(Json(FailurePage { failures, next }))
 }
 
 /// `POST /api/v1/jobs/{id}:cancel`, and `:pause`, `:resume`, `:retry`.

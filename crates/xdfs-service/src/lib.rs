@@ -44,7 +44,10 @@ mod worker;
 pub use client::ServiceClient;
 pub use failure::Failure;
 pub use id::JobId;
-pub use model::{Counts, JobDetail, JobPage, JobSummary, Transfer, TransferState, Transition};
+pub use model::{
+    Counts, EntryFailure, FailurePage, JobDetail, JobPage, JobSummary, Transfer, TransferState,
+    Transition,
+};
 pub use service::{Service, ServiceHandle, ServiceOptions};
 pub use sessions::Sessions;
 pub use spec::Submission;

@@ -133,6 +133,27 @@ pub struct JobSummary {
     pub ended_at: Option<Time>,
 }
 
+/// An entry of a tree that failed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EntryFailure {
+    /// Its number in the job: a cursor. Later ones are greater.
+    pub number: u64,
+    /// The place of its transfer in the job, from 0.
+    pub position: u32,
+    /// Why, with the path.
+    #[serde(flatten)]
+    pub failure: Failure,
+}
+
+/// Entries that failed, in the order in which they did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FailurePage {
+    /// The entries.
+    pub failures: Vec<EntryFailure>,
+    /// The cursor of the page that follows, for `after`; none after the last one.
+    pub next: Option<u64>,
+}
+
 /// A job with its parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobDetail {
@@ -141,6 +162,8 @@ pub struct JobDetail {
     pub job: JobSummary,
     /// What is done, in this order.
     pub transfers: Vec<Transfer>,
+    /// The first hundred entries of trees that failed in the last attempt. There may be more.
+    pub failures: Vec<EntryFailure>,
     /// What has happened to it, the oldest first.
     pub transitions: Vec<Transition>,
 }

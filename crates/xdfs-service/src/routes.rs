@@ -31,6 +31,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/api/v1/jobs", get(api::list).post(api::submit))
         .route("/api/v1/jobs/{id}", get(api::show).post(api::change))
         .route("/api/v1/jobs/{id}/events", get(api::events))
+        .route("/api/v1/jobs/{id}/failures", get(api::failures))
         .route("/api/v1/events", get(api::all_events))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)

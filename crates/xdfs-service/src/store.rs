@@ -17,7 +17,9 @@ use xdfs::{Code, Fault};
 
 use crate::failure::Failure;
 use crate::id::JobId;
-use crate::model::{Counts, JobDetail, JobSummary, Transfer, TransferState, Transition};
+use crate::model::{
+    Counts, EntryFailure, JobDetail, JobSummary, Transfer, TransferState, Transition,
+};
 use crate::spec::Submission;
 use crate::state::{Actor, Change, State, StateName, WorkerId};
 use crate::time::Time;
@@ -26,6 +28,8 @@ const OPERATION: &str = "use the database of the service";
 /// Time that a statement waits for another process, such as a backup.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECTIONS_MAX: u32 = 8;
+/// Entries that failed in a [`JobDetail`].
+const FAILURES_SHOWN: u32 = 100;
 /// A writer takes the lock at its beginning: a transaction that reads first may find that what it
 /// read has changed.
 const BEGIN: &str = "BEGIN IMMEDIATE";
@@ -173,6 +177,35 @@ fn transfer(row: &SqliteRow) -> Result<Transfer, Fault> {
         started_at: time(row, "started_at")?,
         ended_at: time(row, "ended_at")?,
     })
+}
+
+fn entry_failure(row: &SqliteRow) -> Result<EntryFailure, Fault> {
+    let failure = failure(row)?;
+    Ok(EntryFailure {
+        number: unsigned(row.try_get("number").map_err(fault)?),
+        position: small(row, "position")?,
+        failure: failure.ok_or_else(|| damaged("an entry without a failure"))?,
+    })
+}
+
+/// Entries of a job that failed, after the one with the number `after`.
+async fn failures_of(
+    connection: &mut SqliteConnection,
+    id: JobId,
+    after: u64,
+    limit: u32,
+) -> Result<Vec<EntryFailure>, Fault> {
+    let rows = sqlx::query(
+        "SELECT number, position, failure FROM failures WHERE job_id = $1 AND number > $2
+         ORDER BY number LIMIT $3",
+    )
+    .bind(id.to_string())
+    .bind(signed(after))
+    .bind(limit)
+    .fetch_all(connection)
+    .await
+    .map_err(fault)?;
+    rows.iter().map(entry_failure).collect()
 }
 
 fn transition(row: &SqliteRow) -> Result<Transition, Fault> {
@@ -577,8 +610,14 @@ impl Store {
         rows.iter().map(task).collect()
     }
 
-    /// A worker begins with a transfer.
+    /// A worker begins with a transfer. Entries that failed before are tried again.
     pub(crate) async fn begin_transfer(&self, id: JobId, position: u32) -> Result<(), Fault> {
+        sqlx::query("DELETE FROM failures WHERE job_id = $1 AND position = $2")
+            .bind(id.to_string())
+            .bind(position)
+            .execute(&self.pool)
+            .await
+            .map_err(fault)?;
         sqlx::query(
             "UPDATE transfers SET state = 'running', attempts = attempts + 1,
              started_at = COALESCE(started_at, $3) WHERE job_id = $1 AND position = $2",
@@ -590,6 +629,45 @@ impl Store {
         .await
         .map_err(fault)?;
         Ok(())
+    }
+
+    /// Adds entries of a transfer that failed.
+    pub(crate) async fn add_failures(
+        &self,
+        id: JobId,
+        position: u32,
+        failures: &[Failure],
+    ) -> Result<(), Fault> {
+        let mut transaction = self.begin().await?;
+        for failure in failures {
+            sqlx::query(
+                "INSERT INTO failures (job_id, number, position, failure)
+                 SELECT $1, COALESCE(MAX(number), 0) + 1, $2, $3 FROM failures WHERE job_id = $1",
+            )
+            .bind(id.to_string())
+            .bind(position)
+            .bind(failure_text(Some(failure))?)
+            .execute(&mut *transaction)
+            .await
+            .map_err(fault)?;
+        }
+        transaction.commit().await.map_err(fault)
+    }
+
+    /// Entries of a job that failed in the last attempt, after the one with the number `after`.
+    ///
+    /// # Errors
+    /// There is no such job.
+    pub(crate) async fn failures(
+        &self,
+        id: JobId,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<EntryFailure>, Fault> {
+        let mut connection = self.pool.acquire().await.map_err(fault)?;
+        let state = state_of(&mut connection, id).await?;
+        state.ok_or_else(|| no_job(id))?;
+        failures_of(&mut connection, id, after, limit).await
     }
 
     /// Stores how far a transfer is.
@@ -706,6 +784,7 @@ impl Store {
                 .map_err(fault)?;
         let mut detail = JobDetail {
             job: summary(&row)?,
+            failures: failures_of(&mut transaction, id, 0, FAILURES_SHOWN).await?,
             transfers: transfers.iter().map(transfer).collect::<Result<_, _>>()?,
             transitions: transitions
                 .iter()

@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
+use std::mem;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,6 +30,8 @@ use crate::time::Time;
 const STORED_EVERY: Duration = Duration::from_secs(2);
 /// Time between two steps that are shown.
 const SHOWN_EVERY: Duration = Duration::from_millis(250);
+/// Most failed entries that wait to be stored.
+const FAILURES_MAX: usize = 500;
 /// Time over which the rate is measured.
 const RATE_OVER: Duration = Duration::from_secs(5);
 /// Time until the database is tried again after a failure.
@@ -274,6 +277,7 @@ impl Workers {
                     marks: VecDeque::new(),
                     retried: None,
                     first_failure: None,
+                    failures: Vec::new(),
                 };
                 let result = follower.follow(&running, &mut run.stopped).await;
                 let is_stopped = *run.stopped.borrow();
@@ -338,6 +342,8 @@ struct Follower<'a> {
     marks: VecDeque<(Instant, u64)>,
     retried: Option<Failure>,
     first_failure: Option<Failure>,
+    /// Entries that failed, and are to be stored.
+    failures: Vec<Failure>,
 }
 
 impl Follower<'_> {
@@ -356,6 +362,9 @@ impl Follower<'_> {
                 event = poll_fn(|context| running.poll_event(context)) => match event {
                     Some(event) => {
                         is_new |= self.event(event);
+                        if self.failures.len() >= FAILURES_MAX {
+                            self.store_failures().await;
+                        }
                         // Events may come faster than they are taken.
                         consume_budget().await;
                     }
@@ -369,6 +378,7 @@ impl Follower<'_> {
                     self.show();
                     if stored_at.elapsed() >= STORED_EVERY {
                         stored_at = Instant::now();
+                        self.store_failures().await;
                         // The next step is stored too; the end has to be.
                         let store = &self.workers.store;
                         let stored = store.progress(self.id, self.position, &self.counts);
@@ -383,8 +393,23 @@ impl Follower<'_> {
                 }
             }
         }
+        self.store_failures().await;
         // It has ended, so this doesn't wait.
         running.wait()
+    }
+
+    async fn store_failures(&mut self) {
+        let failures = mem::take(&mut self.failures);
+        if failures.is_empty() {
+            return;
+        }
+        let store = &self.workers.store;
+        let stored = store.add_failures(self.id, self.position, &failures);
+        if let Err(fault) = stored.await {
+            // They are counted all the same.
+            let count = failures.len();
+            tracing::error!(job = %self.id, %fault, count, "can't store which entries failed");
+        }
     }
 
     /// The bytes that have arrived in a second, of the last few ones.
@@ -428,8 +453,9 @@ impl Follower<'_> {
                 self.counts.bytes_total = counted.then_some(result.activity.counted.bytes);
             }
             JobEvent::Failed { path, fault } => {
-                let failure = || Failure::from(&fault.preventing(path));
-                self.first_failure.get_or_insert_with(failure);
+                let failure = Failure::from(&fault.preventing(path));
+                self.first_failure.get_or_insert_with(|| failure.clone());
+                self.failures.push(failure);
             }
             JobEvent::Retry { fault, .. } => self.retried = Some((&fault).into()),
             JobEvent::Reconnected => self.retried = None,

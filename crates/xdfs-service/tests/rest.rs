@@ -17,8 +17,8 @@ use xdfs::{
     ServerHandle, TransferOptions, TransferParameters, TreeJob, TreeOptions, Way,
 };
 use xdfs_service::{
-    JobDetail, JobId, Service, ServiceClient, ServiceHandle, ServiceOptions, Sessions, StateName,
-    Submission, TransferState,
+    FailurePage, JobDetail, JobId, Service, ServiceClient, ServiceHandle, ServiceOptions, Sessions,
+    StateName, Submission, TransferState,
 };
 use xdfs_testkit::wait;
 
@@ -291,6 +291,64 @@ fn a_job_whose_server_is_away_is_tried_again_later() {
         (2, 1)
     );
     served.join().unwrap().unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn entries_of_a_tree_that_fail_are_listed_until_they_are_retried() {
+    use std::os::unix::net::UnixListener;
+
+    const COUNT: usize = 120;
+    let scene = Scene::new();
+    let (tree, target) = (scene.path("tree"), scene.path("root/tree"));
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "content").unwrap();
+    // Sockets aren't copied.
+    for number in 0..COUNT {
+        UnixListener::bind(tree.join(number.to_string())).unwrap();
+    }
+    let transfers = vec![Job::Tree(TreeJob {
+        source: JobPlace::Local(tree.clone()),
+        target: scene.server_place("tree"),
+        way: Way::Any,
+        options: TreeOptions::default(),
+    })];
+    let client = scene.client();
+    let submitted = client.submit(&Submission::new("", transfers), "1");
+    let id = submitted.unwrap().job.id;
+    let failed = scene.until_ended(id);
+    assert_eq!(failed.job.state, StateName::Failed, "{failed:#?}");
+    assert_eq!(failed.job.counts.failed, COUNT as u64);
+    assert_eq!(failed.failures.len(), 100);
+    let mut paths = Vec::new();
+    let mut path = format!("{}/api/v1/jobs/{id}/failures?limit=50", scene.url);
+    loop {
+        let request = agent().get(&path).header("Authorization", scene.token());
+        let page: FailurePage = serde_json::from_str(&text(request.call().unwrap())).unwrap();
+        paths.extend(page.failures.into_iter().map(|one| one.failure.path));
+        let Some(next) = page.next else { break };
+        path = format!(
+            "{}/api/v1/jobs/{id}/failures?limit=50&after={next}",
+            scene.url
+        );
+    }
+    paths.sort();
+    paths.dedup();
+    assert_eq!(paths.len(), COUNT);
+    assert!(paths.iter().all(Option::is_some));
+
+    for number in 0..COUNT {
+        let path = tree.join(number.to_string());
+        fs::remove_file(&path).unwrap();
+        fs::write(path, "now a file").unwrap();
+    }
+    client.change(id, "retry").unwrap();
+    let done = scene.until_ended(id);
+    assert_eq!(done.job.state, StateName::Succeeded, "{done:#?}");
+    assert!(done.failures.is_empty());
+    // The target is the same, though it is there now.
+    assert_eq!(fs::read(target.join("file")).unwrap(), b"content");
+    assert_eq!(fs::read(target.join("0")).unwrap(), b"now a file");
 }
 
 #[test]
