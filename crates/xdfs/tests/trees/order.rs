@@ -135,7 +135,11 @@ fn steps(line: &str) -> Vec<Step> {
             let is_directory = begins && line.contains("\"/proc/self/fd/");
             Vec::from_iter(is_directory.then_some(Step::DirectorySet))
         }
-        _ => Vec::from_iter(is_done.then_some(Step::Named)),
+        Some("linkat" | "mkdir" | "mkdirat" | "rename" | "renameat" | "renameat2") => {
+            Vec::from_iter(is_done.then_some(Step::Named))
+        }
+        // A thread has ended.
+        _ => Vec::new(),
     }
 }
 
