@@ -1,5 +1,5 @@
-//! The sessions of jobs with servers: each is opened when it is first needed, and used by all jobs
-//! for the server until it ends.
+//! The sessions of jobs with servers: each is opened when it is first needed, and has one transfer
+//! at a time, since the rate limit of a transfer is that of its session.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,16 +8,20 @@ use xdfs::settings::{Attendance, ClientConfig, Login};
 use xdfs::ssh::SshServers;
 use xdfs::{Client, ClientOptions, Fault, RemotePlace};
 
-/// Most sessions that are kept. The oldest goes; jobs that use it keep it open.
+/// Most sessions that are kept while no transfer uses them. The oldest is closed.
 const SESSIONS_MAX: usize = 32;
 
 /// Opens a session with the server of a place.
 type Open = Box<dyn Fn(&RemotePlace) -> Result<Client, Fault> + Send + Sync>;
 
+/// An open session, and a place on its server.
+type Opened = (RemotePlace, Arc<Client>);
+
 /// The sessions of a service.
 pub struct Sessions {
     open: Open,
-    kept: Mutex<Vec<(RemotePlace, Arc<Client>)>>,
+    /// Those that no transfer uses.
+    free: Mutex<Vec<Opened>>,
 }
 
 impl Sessions {
@@ -27,7 +31,7 @@ impl Sessions {
     ) -> Self {
         Self {
             open: Box::new(open),
-            kept: Mutex::default(),
+            free: Mutex::default(),
         }
     }
 
@@ -49,31 +53,69 @@ impl Sessions {
         })
     }
 
-    /// A session with the server of a place.
+    /// A session that no transfer uses, or a new one.
+    fn take(&self, place: &RemotePlace) -> Result<Arc<Client>, Fault> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended: Vec<_> = free
+            .extract_if(.., |(_, client)| has_ended(client))
+            .collect();
+        let found = free
+            .iter()
+            .position(|(server, _)| server.shares_session(place));
+        let found = found.map(|at| free.remove(at));
+        drop(free);
+        // Without the lock: this waits for its threads, and ssh may take a while.
+        drop(ended);
+        match found {
+            Some((_, client)) => Ok(client),
+            None => Ok(Arc::new((self.open)(place)?)),
+        }
+    }
+}
+
+fn has_ended(client: &Client) -> bool {
+    client.ended().is_some()
+}
+
+/// The sessions of one transfer, which returns them when it has ended.
+pub(crate) struct TransferSessions {
+    all: Arc<Sessions>,
+    own: Mutex<Vec<Opened>>,
+}
+
+impl TransferSessions {
+    pub(crate) fn new(all: Arc<Sessions>) -> Self {
+        let own = Mutex::default();
+        Self { all, own }
+    }
+
+    /// A session with the server of a place: the same one each time, until it ends.
     ///
     /// # Errors
     /// It can't be opened.
     pub(crate) fn get(&self, place: &RemotePlace) -> Result<Arc<Client>, Fault> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended: Vec<_> = kept
-            .extract_if(.., |(_, client)| client.ended().is_some())
-            .collect();
-        let found = kept.iter().find(|(server, _)| server.shares_session(place));
-        let found = found.map(|(_, client)| Arc::clone(client));
-        drop(kept);
-        drop(ended);
-        if let Some(client) = found {
-            return Ok(client);
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        own.retain(|(_, client)| !has_ended(client));
+        let found = own.iter().find(|(server, _)| server.shares_session(place));
+        if let Some((_, client)) = found {
+            return Ok(Arc::clone(client));
         }
-        // Without the lock: ssh may take a while.
-        let client = Arc::new((self.open)(place)?);
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let oldest = (kept.len() >= SESSIONS_MAX).then(|| kept.remove(0));
-        kept.push((place.clone(), Arc::clone(&client)));
-        drop(kept);
-        // Without the lock, since this waits for its threads.
-        drop(oldest);
+        let client = self.all.take(place)?;
+        own.push((place.clone(), Arc::clone(&client)));
         Ok(client)
+    }
+}
+
+impl Drop for TransferSessions {
+    fn drop(&mut self) {
+        let own = self.own.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.all.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.append(own);
+        let surplus = free.len().saturating_sub(SESSIONS_MAX);
+        let oldest: Vec<_> = free.drain(..surplus).collect();
+        drop(free);
+        // Without the lock, since this waits for their threads.
+        drop(oldest);
     }
 }
 

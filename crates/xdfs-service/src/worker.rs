@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::id::JobId;
 use crate::live::{Live, is_set};
 use crate::model::{Counts, LiveTransfer};
-use crate::sessions::Sessions;
+use crate::sessions::{Sessions, TransferSessions};
 use crate::state::{Actor, Change, State, WorkerId};
 use crate::store::{End, Retries, Store, Task};
 use crate::time::Time;
@@ -42,7 +42,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// Longest wait for the time of a retry: clocks can be set.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// What all workers of a service use.
+/// The parts that all workers of a service use.
 #[derive(Debug)]
 pub(crate) struct Workers {
     pub(crate) store: Store,
@@ -55,7 +55,7 @@ pub(crate) struct Workers {
     running: Mutex<HashMap<JobId, watch::Sender<bool>>>,
 }
 
-/// How a worker left a transfer.
+/// The end of a transfer for its worker.
 enum TransferEnd {
     /// It has succeeded, and that is stored.
     Succeeded,
@@ -67,7 +67,7 @@ enum TransferEnd {
     Stopped,
 }
 
-/// How a worker left a job.
+/// The end of a job for its worker.
 enum JobEnd {
     Succeeded,
     /// The first failure of a transfer.
@@ -86,7 +86,7 @@ struct Run {
 }
 
 impl Run {
-    /// How often the job was tried again in a row without progress.
+    /// The number of retries in a row without progress.
     fn count(&self) -> u32 {
         match self.has_progress {
             true => 0,
@@ -327,7 +327,7 @@ impl Workers {
             tree.options.journal = Some(self.journals.clone());
             tree.options.count_source = true;
         }
-        let sessions = Arc::clone(&self.sessions);
+        let sessions = TransferSessions::new(Arc::clone(&self.sessions));
         job.start(move |place| sessions.get(place))
     }
 }

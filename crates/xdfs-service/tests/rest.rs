@@ -50,6 +50,10 @@ impl Drop for Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::with_workers(1)
+    }
+
+    fn with_workers(workers: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
         fs::create_dir(&root).unwrap();
@@ -62,7 +66,7 @@ impl Scene {
         let service = Service::bind(ServiceOptions {
             listen: "127.0.0.1:0".parse().unwrap(),
             data: folder.path().join("data"),
-            workers: 1,
+            workers,
             sessions: Sessions::new(|place| Client::connect(place, ClientOptions::default())),
         });
         let service = service.unwrap();
@@ -382,6 +386,28 @@ fn a_running_job_is_paused_resumed_and_cancelled() {
         .job
         .id;
     assert_eq!(scene.until_ended(id).job.state, StateName::Succeeded);
+}
+
+#[test]
+fn a_rate_limit_is_that_of_its_job_alone() {
+    let scene = Scene::with_workers(2);
+    let file = scene.path("file");
+    fs::write(&file, vec![7; 8 << 20]).unwrap();
+    let submit = |target, rate, key| {
+        let submission = Submission::new("", vec![scene.upload(&file, target, rate)]);
+        scene.client().submit(&submission, key).unwrap().job.id
+    };
+    let slow = submit("slow", Some(1024), "1");
+    scene.until(slow, |job| job.job.state == StateName::Running);
+    let fast = scene.until_ended(submit("fast", None, "2"));
+    assert_eq!(fast.job.state, StateName::Succeeded, "{fast:#?}");
+    assert!(fs::read(&file).unwrap() == fs::read(scene.path("root/fast")).unwrap());
+    assert_eq!(
+        scene.client().job(slow).unwrap().job.state,
+        StateName::Running
+    );
+    scene.client().change(slow, "cancel").unwrap();
+    scene.until_ended(slow);
 }
 
 #[test]
