@@ -15,7 +15,7 @@ use xdfs_service::{
     Time,
 };
 
-use crate::console::{Console, printable};
+use crate::console::{Console, printable, warn};
 use crate::context::Context;
 use crate::exit_codes::SUCCESS;
 use crate::flags::{
@@ -196,11 +196,20 @@ fn patiently<T>(mut ask: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
 
 /// Waits until a job has ended. Returns its exit code.
 fn wait(client: &ServiceClient, id: xdfs_service::JobId, json: bool) -> Result<u8, Fault> {
+    let mut console = Console::new(OutputFlags::default());
     let mut pause = PAUSE_FIRST;
+    let mut not_before = None;
     let detail = loop {
         let detail = patiently(|| client.job(id))?;
         if detail.job.state.is_end() {
             break detail;
+        }
+        if let (Some(at), Some(failure)) = (detail.job.not_before, &detail.job.failure)
+            && not_before != Some(at)
+        {
+            not_before = Some(at);
+            warn(&failure.clone().into());
+            console.info(&format!("the job tries again at {at}"));
         }
         thread::sleep(pause);
         pause = PAUSE_MAX.min(pause * 2);
@@ -253,10 +262,17 @@ fn list(flags: &JobsFlags) -> Result<(), Fault> {
 
 /// A job in one line.
 fn line(job: &JobSummary) -> String {
-    let label = printable(&job.label);
+    let (source, target) = (printable(&job.source), printable(&job.target));
     let size = human::size(job.counts.bytes);
-    let line = format!("{}  {:<10}  {size:>8}  {label}", job.id, job.state.as_str());
-    format!("{}\n", line.trim_end())
+    let state = job.state.as_str();
+    let mut line = format!("{}  {state:<10}  {size:>8}  {source} -> {target}", job.id);
+    if job.transfers_count > 1 {
+        line.push_str(&format!(" and {} more", job.transfers_count - 1));
+    }
+    if !job.label.is_empty() {
+        line.push_str(&format!("  ({})", printable(&job.label)));
+    }
+    line + "\n"
 }
 
 /// Runs `xdfs job` and returns the exit code.

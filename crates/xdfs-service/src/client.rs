@@ -39,7 +39,9 @@ impl ServiceClient {
     /// No service was started with this folder, or it isn't running.
     pub fn new(folder: &Path, url: Option<&str>) -> Result<Self, Fault> {
         let started = |fault: Fault| match fault.code {
-            Code::NotFound => fault.hint("start it with `xdfs service`"),
+            Code::NotFound => {
+                fault.hint("start it with `xdfs service`, or name its folder with --data")
+            }
             _ => fault,
         };
         let token = read_token(folder).map_err(started)?;
