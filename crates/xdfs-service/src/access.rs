@@ -36,7 +36,7 @@ pub(crate) struct User(pub(crate) String);
 /// Who may use the service.
 #[derive(Debug)]
 pub(crate) struct Access {
-    /// The user of the process, whose all jobs are for now.
+    /// The user of the process, who owns all jobs.
     owner: String,
     token: Secret,
     /// The digests of links that wait to be used.

@@ -105,7 +105,7 @@ fn bad_query(error: QueryRejection) -> Problem {
     Problem::with_status(StatusCode::BAD_REQUEST, fault)
 }
 
-/// What `GET /api/v1/jobs` takes.
+/// The query of `GET /api/v1/jobs`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
@@ -139,7 +139,7 @@ pub(crate) async fn show(
     Ok(Json(shared.job(id.parse()?).await?))
 }
 
-/// What `GET /api/v1/jobs/{id}/failures` takes.
+/// The query of `GET /api/v1/jobs/{id}/failures`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FailuresQuery {

@@ -13,13 +13,13 @@ pub struct Failure {
     pub side: String,
     /// The machine at which it arose, if that is another one and known.
     pub machine: Option<String>,
-    /// What couldn't be done, as a verb.
+    /// The operation, as a verb.
     pub operation: String,
     /// The path.
     pub path: Option<String>,
     /// Why.
     pub cause: String,
-    /// What to do about it.
+    /// The remedy.
     pub hint: Option<String>,
     /// `never`, `now` or `after`.
     pub retry: String,

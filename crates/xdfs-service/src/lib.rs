@@ -14,8 +14,8 @@
 //! ```
 //!
 //! The service owns no mover: a transfer is an [`xdfs::Job`], which runs in threads of the library.
-//! What a row of the database says has happened. What was in the middle when a process was killed
-//! is continued from the journals of the mover when the service is started again.
+//! Rows of the database are written after what they say has happened. A transfer in the middle of
+//! which a process was killed continues from the journals of the mover in the next process.
 
 #![forbid(unsafe_code)]
 // They panic where the descriptor can't be written.

@@ -7,7 +7,7 @@ use crate::id::JobId;
 use crate::state::StateName;
 use crate::time::Time;
 
-/// What has been done.
+/// The counts so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Bytes of content that have arrived.
@@ -61,20 +61,20 @@ pub struct Transfer {
     pub position: u32,
     /// `file`, `tree` or `sync`.
     pub kind: String,
-    /// Where it is copied from, for people.
+    /// The source, for people.
     pub source: String,
-    /// Where it is copied to, for people.
+    /// The target, for people.
     pub target: String,
     /// Its state.
     pub state: TransferState,
-    /// How often it was begun.
+    /// The number of its attempts.
     pub attempts: u32,
-    /// What has been done.
+    /// The counts so far.
     #[serde(flatten)]
     pub counts: Counts,
     /// Bytes that arrive in a second, while it runs.
     pub rate_bytes_per_s: Option<u64>,
-    /// What limited its rate.
+    /// The limit of its rate.
     pub limited_by: Option<String>,
     /// Why it failed, or, while it runs, why it is tried again.
     pub failure: Option<Failure>,
@@ -108,9 +108,9 @@ pub struct JobSummary {
     pub owner: String,
     /// A line for people; may be empty.
     pub label: String,
-    /// Where its first transfer copies from, for people.
+    /// The source of its first transfer, for people.
     pub source: String,
-    /// Where its first transfer copies to, for people.
+    /// The target of its first transfer, for people.
     pub target: String,
     /// The number of its transfers.
     pub transfers_count: u32,
@@ -123,7 +123,7 @@ pub struct JobSummary {
     pub failure: Option<Failure>,
     /// When it is tried again, while it is `retrying`.
     pub not_before: Option<Time>,
-    /// How often it was tried again in a row without progress.
+    /// The number of retries in a row without progress.
     pub retries: u32,
     /// When it was submitted.
     pub submitted_at: Time,
@@ -160,11 +160,11 @@ pub struct JobDetail {
     /// The job itself.
     #[serde(flatten)]
     pub job: JobSummary,
-    /// What is done, in this order.
+    /// The transfers, in their order.
     pub transfers: Vec<Transfer>,
     /// The first hundred entries of trees that failed in the last attempt. There may be more.
     pub failures: Vec<EntryFailure>,
-    /// What has happened to it, the oldest first.
+    /// The changes of its state, the oldest first.
     pub transitions: Vec<Transition>,
 }
 

@@ -74,7 +74,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// What has been done, as `1.5 of 3.0 GB, 7 files`.
+/// The counts, as `1.5 of 3.0 GB, 7 files`.
 fn done(counts: &Counts) -> String {
     let mut text = match counts.bytes_total {
         Some(total) if total != counts.bytes => {
@@ -126,7 +126,7 @@ impl Row {
     }
 }
 
-/// What a job is called.
+/// The name of a job.
 fn title(job: &JobSummary) -> String {
     match job.label.as_str() {
         "" => format!("Copy of {}", last_name(&job.source)),
@@ -144,7 +144,7 @@ fn last_name(place: &str) -> &str {
         .unwrap_or(place)
 }
 
-/// Where a job copies from and to.
+/// The source and the target of a job.
 fn route(job: &JobSummary) -> String {
     let more = match job.transfers_count {
         0 | 1 => String::new(),
@@ -224,7 +224,7 @@ impl JobBody {
         self.detail.job.failure.as_ref()?.hint.as_deref()
     }
 
-    /// What can be done with the job: the words of its changes.
+    /// The changes that the job can be asked for, by their words.
     fn changes(&self) -> &'static [&'static str] {
         use crate::state::StateName as S;
         match self.detail.job.state {
@@ -284,7 +284,7 @@ pub(crate) fn unauthorized() -> Response {
     message(StatusCode::UNAUTHORIZED, "Please log in", text.to_owned())
 }
 
-/// What `GET /login` takes.
+/// The query of `GET /login`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct LoginQuery {
     #[serde(default)]

@@ -26,7 +26,7 @@ pub(crate) const URL_FILE: &str = "url";
 /// The settings of a service.
 #[derive(Debug)]
 pub struct ServiceOptions {
-    /// Where it listens, on this machine only: there is no TLS.
+    /// The address to listen on, of this machine only: there is no TLS.
     pub listen: SocketAddr,
     /// The state folder, made if missing: database, token, journals. One service has it at a time.
     pub data: PathBuf,
@@ -176,7 +176,7 @@ impl Service {
         })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -12,7 +12,7 @@ use crate::model::JobDetail;
 use crate::store::Store;
 use crate::worker::Workers;
 
-/// What the parts of a service share.
+/// The parts that all requests of a service share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) store: Store,

@@ -26,7 +26,7 @@ pub struct Submission {
     /// counted.
     #[serde(default = "retries_max")]
     pub retries_max: u32,
-    /// What is to be done, one after the other. One that fails doesn't stop the others.
+    /// The transfers, done one after the other. One that fails doesn't stop the others.
     pub transfers: Vec<Job>,
 }
 

@@ -64,7 +64,7 @@ pub(crate) struct Task {
     pub(crate) bytes: u64,
 }
 
-/// How often a job was tried again.
+/// The retries of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Retries {
     /// In a row without progress.
@@ -542,7 +542,7 @@ impl Store {
         time(&row, "not_before")
     }
 
-    /// How often a job was tried again.
+    /// The retries of a job.
     pub(crate) async fn retries(&self, id: JobId) -> Result<Retries, Fault> {
         let row = sqlx::query("SELECT retries, retries_max FROM jobs WHERE id = $1")
             .bind(id.to_string())

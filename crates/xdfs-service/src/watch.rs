@@ -22,7 +22,7 @@ use crate::shared::Shared;
 /// Least time between two looks at what has changed.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// How a job is written in an event.
+/// The form of a job in an event.
 pub(crate) type Form = fn(&JobDetail) -> Result<String, Fault>;
 
 /// Writes the jobs that change as events, or one of them, which is the first event.
@@ -56,7 +56,7 @@ struct Watcher {
     only: Option<JobId>,
     form: Form,
     next_look: Instant,
-    /// What was written last, of the only job.
+    /// The last text of the only job.
     last: Option<String>,
     is_over: bool,
 }

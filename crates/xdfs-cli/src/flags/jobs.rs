@@ -60,7 +60,7 @@ pub(crate) struct DataFlag {
     pub(crate) data: Option<PathBuf>,
 }
 
-/// How a command reaches the service.
+/// The way to the service.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReachFlags {
     #[command(flatten)]
@@ -88,11 +88,11 @@ Examples:
   xdfs submit --sync runs lab:runs         only what differs
   xdfs submit --wait -r runs lab:archive   until it ends, with the exit code of the job")]
 pub(crate) struct SubmitFlags {
-    /// What is copied: a local path, or a URL.
+    /// The source: a local path, or a URL.
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub(crate) source: OsString,
 
-    /// Where it is copied to.
+    /// The target: a local path, or a URL.
     #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
     pub(crate) target: OsString,
 

@@ -34,7 +34,7 @@ pub(super) trait Base: SharedStore {
     /// `false` if the pack has no room for some of them.
     ///
     /// # Errors
-    /// Those of [`Store::read_pack`].
+    /// The errors of [`Store::read_pack`].
     fn read_pack_by(
         &self,
         root: &[u8],
@@ -47,7 +47,7 @@ pub(super) trait Base: SharedStore {
     /// returns the changes made.
     ///
     /// # Errors
-    /// Those of [`Store::write_pack`].
+    /// The errors of [`Store::write_pack`].
     fn write_pack_by(
         &self,
         root: &[u8],
