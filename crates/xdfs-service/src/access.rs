@@ -12,6 +12,7 @@ use axum::http::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN};
 use axum::http::{HeaderMap, Method};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
+use xdfs::security::trusted::{self, Secrecy};
 use xdfs::{Code, Fault};
 
 use crate::store::Store;
@@ -21,6 +22,7 @@ use crate::time::Time;
 pub(crate) const TOKEN_FILE: &str = "token";
 /// Random bytes of a secret.
 const SECRET_BYTES: usize = 32;
+const TOKEN_BYTES_MAX: u64 = 1024;
 /// Time in which a link can be used.
 const LINK_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Time until a browser needs another link.
@@ -81,14 +83,13 @@ pub(crate) fn digest(text: &str) -> String {
 /// Reads the token of a state folder.
 ///
 /// # Errors
-/// There is none, or it isn't one.
+/// There is none, it isn't one, or other users could have written or may read it.
 pub(crate) fn read_token(folder: &Path) -> Result<Secret, Fault> {
     const OPERATION: &str = "read the token of the service";
     let path = folder.join(TOKEN_FILE);
     let name = path.as_os_str().as_encoded_bytes();
-    let text =
-        fs::read_to_string(&path).map_err(|error| Fault::from_io(OPERATION, name, &error))?;
-    let text = text.trim_end();
+    let text = trusted::read(OPERATION, &path, TOKEN_BYTES_MAX, Secrecy::Secret)?;
+    let text = str::from_utf8(&text).unwrap_or_default().trim_end();
     let is_token = text.len() == 2 * SECRET_BYTES && text.bytes().all(|b| b.is_ascii_hexdigit());
     match is_token {
         true => Ok(Secret(text.to_owned())),
@@ -241,5 +242,20 @@ mod tests {
         }
         let _ = fs::write(folder.path().join(TOKEN_FILE), "short");
         assert!(Access::new(folder.path(), 1).is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_token_that_others_know_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+        assert!(make_token(folder.path()).is_ok());
+        assert!(read_token(folder.path()).is_ok());
+        for mode in [0o640, 0o604, 0o620] {
+            let path = folder.path().join(TOKEN_FILE);
+            assert!(fs::set_permissions(path, fs::Permissions::from_mode(mode)).is_ok());
+            let code = read_token(folder.path()).err().map(|fault| fault.code);
+            assert_eq!(code, Some(Code::PermissionDenied), "{mode:o}");
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+use xdfs::security::trusted;
 use xdfs::{Code, Fault};
 
 use crate::access::Access;
@@ -63,15 +64,6 @@ impl ServiceHandle {
     }
 }
 
-fn make_folder(folder: &Path) -> Result<(), Fault> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    let made = builder.create(folder);
-    made.map_err(|error| Fault::from_io(START, folder.as_os_str().as_encoded_bytes(), &error))
-}
-
 /// Takes the state folder for this process.
 fn lock(folder: &Path) -> Result<File, Fault> {
     let path = folder.join("lock");
@@ -108,8 +100,8 @@ impl Service {
     /// Takes the state folder, opens the database and listens.
     ///
     /// # Errors
-    /// The address is not of this machine alone, or in use; another service has the folder; or the
-    /// database can't be used.
+    /// The address is not of this machine alone, or in use; another service has the folder, or other
+    /// users may change it; or the database can't be used.
     pub fn bind(options: ServiceOptions) -> Result<Self, Fault> {
         let ServiceOptions {
             listen,
@@ -123,10 +115,12 @@ impl Service {
                 .path(listen.to_string())
                 .hint("name 127.0.0.1 or [::1], and reach it through ssh -L or a proxy with TLS"));
         }
-        make_folder(&data)?;
+        trusted::make_folder(START, &data)?;
+        // Others could put their own token there, and have this user's files copied.
+        trusted::check_folder(START, &data)?;
         let lock = lock(&data)?;
         let journals = data.join("journals");
-        make_folder(&journals)?;
+        trusted::make_folder(START, &journals)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("xdfs-service")

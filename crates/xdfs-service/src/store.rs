@@ -4,6 +4,8 @@
 //! by [`State::after`] from the state that the transaction has read.
 
 use std::fmt::Display;
+use std::fs::OpenOptions;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -78,6 +80,16 @@ pub(crate) struct End {
     pub(crate) counts: Counts,
     pub(crate) limited_by: Option<&'static str>,
     pub(crate) failure: Option<Failure>,
+}
+
+/// Makes the file of the database, if there is none: for its owner alone, as SQLite makes the files
+/// beside it then.
+fn make(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path).map(drop)
 }
 
 fn fault(error: impl Display) -> Fault {
@@ -355,9 +367,11 @@ impl Store {
     /// # Errors
     /// It can't be opened, or its schema is that of a newer version.
     pub(crate) async fn open(path: &Path) -> Result<Self, Fault> {
+        make(path).map_err(|error| {
+            Fault::from_io(OPERATION, path.as_os_str().as_encoded_bytes(), &error)
+        })?;
         let options = SqliteConnectOptions::new()
             .filename(path)
-            .create_if_missing(true)
             .foreign_keys(true)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)

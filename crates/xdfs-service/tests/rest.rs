@@ -631,3 +631,32 @@ fn a_folder_has_one_service_and_other_machines_have_none() {
     let fault = bind("0.0.0.0:0", "other").unwrap_err();
     assert_eq!(fault.code, Code::InvalidArgument, "{fault}");
 }
+
+#[cfg(unix)]
+#[test]
+fn other_users_can_neither_change_nor_read_the_files_of_a_service() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let bind = |mode| {
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+        Service::bind(ServiceOptions {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            data: folder.path().to_owned(),
+            workers: 1,
+            sessions: Sessions::of_user(),
+        })
+    };
+    for mode in [0o770, 0o777, 0o1777] {
+        let fault = bind(mode).unwrap_err();
+        assert_eq!(fault.code, Code::PermissionDenied, "{mode:o} {fault}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+    let service = bind(0o755).unwrap();
+    for name in ["token", "service.db", "service.db-wal", "service.db-shm"] {
+        let mode = fs::metadata(folder.path().join(name))
+            .unwrap()
+            .permissions();
+        assert_eq!(mode.mode() & 0o777, 0o600, "{name}");
+    }
+    drop(service);
+}
