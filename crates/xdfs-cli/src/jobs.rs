@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use xdfs::settings::ClientConfig;
 use xdfs::{
@@ -28,7 +28,9 @@ use crate::place::Place;
 use crate::report::print;
 use crate::state;
 
-/// Pauses between two looks at a job that is waited for.
+/// Least pause between two looks at a job that is waited for.
+const LOOK_MIN: Duration = Duration::from_millis(10);
+/// Pauses between two requests to a service that doesn't answer.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Time for which a service that doesn't answer is asked again.
@@ -197,7 +199,7 @@ fn patiently<T>(mut ask: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
 /// Waits until a job has ended. Returns its exit code.
 fn wait(client: &ServiceClient, id: xdfs_service::JobId, json: bool) -> Result<u8, Fault> {
     let mut console = Console::new(OutputFlags::default());
-    let mut pause = PAUSE_FIRST;
+    let began = Instant::now();
     let mut not_before = None;
     let detail = loop {
         let detail = patiently(|| client.job(id))?;
@@ -211,8 +213,8 @@ fn wait(client: &ServiceClient, id: xdfs_service::JobId, json: bool) -> Result<u
             warn(&failure.clone().into());
             console.info(&format!("the job tries again at {at}"));
         }
-        thread::sleep(pause);
-        pause = PAUSE_MAX.min(pause * 2);
+        // The end is seen late by a small part of the whole time.
+        thread::sleep((began.elapsed() / 32).clamp(LOOK_MIN, PAUSE_MAX));
     };
     if json {
         print_json(&detail)?;

@@ -100,8 +100,8 @@ impl Service {
     /// Takes the state folder, opens the database and listens.
     ///
     /// # Errors
-    /// The address is not of this machine alone, or in use; another service has the folder, or other
-    /// users may change it; or the database can't be used.
+    /// The address is not of this machine alone, or in use; another service has the folder, or
+    /// other users may change it; or the database can't be used.
     pub fn bind(options: ServiceOptions) -> Result<Self, Fault> {
         let ServiceOptions {
             listen,
