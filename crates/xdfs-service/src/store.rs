@@ -3,6 +3,8 @@
 //! Every change of a state is one transaction, with its row in `transitions`. A change is computed
 //! by [`State::after`] from the state that the transaction has read.
 
+mod rows;
+
 use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io;
@@ -14,14 +16,16 @@ use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteRow,
     SqliteSynchronous,
 };
-use sqlx::{Row as _, SqlSafeStr as _, Sqlite, SqlitePool, Transaction};
+use sqlx::{Connection as _, Row as _, SqlSafeStr as _, Sqlite, SqlitePool, Transaction};
 use xdfs::{Code, Fault};
 
+use self::rows::{
+    damaged, entry_failure, failure, failure_text, id, signed, small, summary, text, time,
+    transfer, transition, unsigned,
+};
 use crate::failure::Failure;
 use crate::id::JobId;
-use crate::model::{
-    Counts, EntryFailure, JobDetail, JobSummary, Transfer, TransferState, Transition,
-};
+use crate::model::{Counts, EntryFailure, JobDetail, JobSummary, TransferState};
 use crate::spec::Submission;
 use crate::state::{Actor, Change, State, StateName, WorkerId};
 use crate::time::Time;
@@ -96,110 +100,6 @@ fn fault(error: impl Display) -> Fault {
     Fault::new(Code::Io, OPERATION, error.to_string())
 }
 
-/// A row that isn't as the schema has it.
-fn damaged(what: &str) -> Fault {
-    Fault::new(Code::Internal, OPERATION, format!("it has {what}"))
-}
-
-/// A number of the database, whose integers have a sign.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
-}
-
-fn time(row: &SqliteRow, column: &str) -> Result<Option<Time>, Fault> {
-    let time: Option<i64> = row.try_get(column).map_err(fault)?;
-    Ok(time.map(Time::from_microseconds))
-}
-
-fn failure(row: &SqliteRow) -> Result<Option<Failure>, Fault> {
-    let text: Option<String> = row.try_get("failure").map_err(fault)?;
-    let failure = text.map(|text| serde_json::from_str(&text));
-    failure
-        .transpose()
-        .map_err(|_| damaged("a failure that is none"))
-}
-
-fn failure_text(failure: Option<&Failure>) -> Result<Option<String>, Fault> {
-    failure
-        .map(serde_json::to_string)
-        .transpose()
-        .map_err(fault)
-}
-
-fn counts(row: &SqliteRow) -> Result<Counts, Fault> {
-    let total: Option<i64> = row.try_get("bytes_total").map_err(fault)?;
-    Ok(Counts {
-        bytes: unsigned(row.try_get("bytes").map_err(fault)?),
-        bytes_total: total.map(unsigned),
-        files: unsigned(row.try_get("files").map_err(fault)?),
-        failed: unsigned(row.try_get("failed").map_err(fault)?),
-    })
-}
-
-fn text(row: &SqliteRow, column: &str) -> Result<String, Fault> {
-    row.try_get(column).map_err(fault)
-}
-
-fn small(row: &SqliteRow, column: &str) -> Result<u32, Fault> {
-    let number: i64 = row.try_get(column).map_err(fault)?;
-    u32::try_from(number).map_err(fault)
-}
-
-fn id(row: &SqliteRow, column: &str) -> Result<JobId, Fault> {
-    text(row, column)?.parse()
-}
-
-fn summary(row: &SqliteRow) -> Result<JobSummary, Fault> {
-    let submitted_at = time(row, "submitted_at")?;
-    Ok(JobSummary {
-        id: id(row, "id")?,
-        owner: text(row, "owner")?,
-        label: text(row, "label")?,
-        source: text(row, "source")?,
-        target: text(row, "target")?,
-        transfers_count: small(row, "transfers_count")?,
-        state: text(row, "state")?.parse()?,
-        counts: counts(row)?,
-        failure: failure(row)?,
-        not_before: time(row, "not_before")?,
-        retries: small(row, "retries")?,
-        submitted_at: submitted_at.ok_or_else(|| damaged("a job without a time"))?,
-        started_at: time(row, "started_at")?,
-        ended_at: time(row, "ended_at")?,
-    })
-}
-
-fn transfer(row: &SqliteRow) -> Result<Transfer, Fault> {
-    let state = TransferState::from_name(&text(row, "state")?);
-    Ok(Transfer {
-        position: small(row, "position")?,
-        kind: text(row, "kind")?,
-        source: text(row, "source")?,
-        target: text(row, "target")?,
-        state: state.ok_or_else(|| damaged("a transfer of no state"))?,
-        attempts: small(row, "attempts")?,
-        counts: counts(row)?,
-        rate_bytes_per_s: None,
-        limited_by: row.try_get("limited_by").map_err(fault)?,
-        failure: failure(row)?,
-        started_at: time(row, "started_at")?,
-        ended_at: time(row, "ended_at")?,
-    })
-}
-
-fn entry_failure(row: &SqliteRow) -> Result<EntryFailure, Fault> {
-    let failure = failure(row)?;
-    Ok(EntryFailure {
-        number: unsigned(row.try_get("number").map_err(fault)?),
-        position: small(row, "position")?,
-        failure: failure.ok_or_else(|| damaged("an entry without a failure"))?,
-    })
-}
-
 /// Entries of a job that failed, after the one with the number `after`.
 async fn failures_of(
     connection: &mut SqliteConnection,
@@ -218,17 +118,6 @@ async fn failures_of(
     .await
     .map_err(fault)?;
     rows.iter().map(entry_failure).collect()
-}
-
-fn transition(row: &SqliteRow) -> Result<Transition, Fault> {
-    let from: Option<String> = row.try_get("from_state").map_err(fault)?;
-    Ok(Transition {
-        at: time(row, "at")?.ok_or_else(|| damaged("a transition without a time"))?,
-        actor: text(row, "actor")?,
-        from: from.map(|name| name.parse()).transpose()?,
-        to: text(row, "to_state")?.parse()?,
-        reason: text(row, "reason")?,
-    })
 }
 
 /// The state of a job; `None` if there is no such job.
@@ -378,6 +267,12 @@ impl Store {
             .busy_timeout(BUSY_TIMEOUT);
         let pool = SqlitePoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
+            // SQLite itself rolls back on a full disk, which sqlx doesn't notice: it would begin no
+            // other transaction on the connection.
+            .before_acquire(|connection, _| {
+                let is_free = !connection.is_in_transaction();
+                Box::pin(async move { Ok(is_free) })
+            })
             .connect_with(options)
             .await
             .map_err(|error| fault(error).path(path.as_os_str().as_encoded_bytes()))?;

@@ -155,6 +155,29 @@ fn a_key_is_for_one_job_of_a_user() {
 }
 
 #[test]
+fn a_transaction_that_sqlite_rolls_back_costs_no_later_one() {
+    run(async {
+        let folder = tempfile::tempdir()?;
+        let store = Store::open(&folder.path().join("db")).await?;
+        for number in 0..2 * CONNECTIONS_MAX {
+            let mut transaction = store.begin().await?;
+            // As a full disk does it, beneath the transaction.
+            sqlx::query("ROLLBACK").execute(&mut *transaction).await?;
+            assert!(transaction.commit().await.is_err());
+            store
+                .submit(&submission(&number.to_string()), "me", None)
+                .await?;
+        }
+        assert_eq!(
+            store.jobs(None, None, 100).await?.len(),
+            2 * CONNECTIONS_MAX as usize
+        );
+        Ok::<_, Box<dyn std::error::Error>>(())
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
 fn a_newer_schema_is_refused() {
     run(async {
         let folder = tempfile::tempdir()?;

@@ -1,0 +1,126 @@
+//! Rows of the database as values, and numbers and failures as columns.
+
+use sqlx::Row as _;
+use sqlx::sqlite::SqliteRow;
+use xdfs::{Code, Fault};
+
+use super::{OPERATION, fault};
+use crate::failure::Failure;
+use crate::id::JobId;
+use crate::model::{Counts, EntryFailure, JobSummary, Transfer, TransferState, Transition};
+use crate::time::Time;
+
+/// A row that isn't as the schema has it.
+pub(super) fn damaged(what: &str) -> Fault {
+    Fault::new(Code::Internal, OPERATION, format!("it has {what}"))
+}
+
+/// A number of the database, whose integers have a sign.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+pub(super) fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+pub(super) fn time(row: &SqliteRow, column: &str) -> Result<Option<Time>, Fault> {
+    let time: Option<i64> = row.try_get(column).map_err(fault)?;
+    Ok(time.map(Time::from_microseconds))
+}
+
+pub(super) fn failure(row: &SqliteRow) -> Result<Option<Failure>, Fault> {
+    let text: Option<String> = row.try_get("failure").map_err(fault)?;
+    let failure = text.map(|text| serde_json::from_str(&text));
+    failure
+        .transpose()
+        .map_err(|_| damaged("a failure that is none"))
+}
+
+pub(super) fn failure_text(failure: Option<&Failure>) -> Result<Option<String>, Fault> {
+    failure
+        .map(serde_json::to_string)
+        .transpose()
+        .map_err(fault)
+}
+
+pub(super) fn counts(row: &SqliteRow) -> Result<Counts, Fault> {
+    let total: Option<i64> = row.try_get("bytes_total").map_err(fault)?;
+    Ok(Counts {
+        bytes: unsigned(row.try_get("bytes").map_err(fault)?),
+        bytes_total: total.map(unsigned),
+        files: unsigned(row.try_get("files").map_err(fault)?),
+        failed: unsigned(row.try_get("failed").map_err(fault)?),
+    })
+}
+
+pub(super) fn text(row: &SqliteRow, column: &str) -> Result<String, Fault> {
+    row.try_get(column).map_err(fault)
+}
+
+pub(super) fn small(row: &SqliteRow, column: &str) -> Result<u32, Fault> {
+    let number: i64 = row.try_get(column).map_err(fault)?;
+    u32::try_from(number).map_err(fault)
+}
+
+pub(super) fn id(row: &SqliteRow, column: &str) -> Result<JobId, Fault> {
+    text(row, column)?.parse()
+}
+
+pub(super) fn summary(row: &SqliteRow) -> Result<JobSummary, Fault> {
+    let submitted_at = time(row, "submitted_at")?;
+    Ok(JobSummary {
+        id: id(row, "id")?,
+        owner: text(row, "owner")?,
+        label: text(row, "label")?,
+        source: text(row, "source")?,
+        target: text(row, "target")?,
+        transfers_count: small(row, "transfers_count")?,
+        state: text(row, "state")?.parse()?,
+        counts: counts(row)?,
+        failure: failure(row)?,
+        not_before: time(row, "not_before")?,
+        retries: small(row, "retries")?,
+        submitted_at: submitted_at.ok_or_else(|| damaged("a job without a time"))?,
+        started_at: time(row, "started_at")?,
+        ended_at: time(row, "ended_at")?,
+    })
+}
+
+pub(super) fn transfer(row: &SqliteRow) -> Result<Transfer, Fault> {
+    let state = TransferState::from_name(&text(row, "state")?);
+    Ok(Transfer {
+        position: small(row, "position")?,
+        kind: text(row, "kind")?,
+        source: text(row, "source")?,
+        target: text(row, "target")?,
+        state: state.ok_or_else(|| damaged("a transfer of no state"))?,
+        attempts: small(row, "attempts")?,
+        counts: counts(row)?,
+        rate_bytes_per_s: None,
+        limited_by: row.try_get("limited_by").map_err(fault)?,
+        failure: failure(row)?,
+        started_at: time(row, "started_at")?,
+        ended_at: time(row, "ended_at")?,
+    })
+}
+
+pub(super) fn entry_failure(row: &SqliteRow) -> Result<EntryFailure, Fault> {
+    let failure = failure(row)?;
+    Ok(EntryFailure {
+        number: unsigned(row.try_get("number").map_err(fault)?),
+        position: small(row, "position")?,
+        failure: failure.ok_or_else(|| damaged("an entry without a failure"))?,
+    })
+}
+
+pub(super) fn transition(row: &SqliteRow) -> Result<Transition, Fault> {
+    let from: Option<String> = row.try_get("from_state").map_err(fault)?;
+    Ok(Transition {
+        at: time(row, "at")?.ok_or_else(|| damaged("a transition without a time"))?,
+        actor: text(row, "actor")?,
+        from: from.map(|name| name.parse()).transpose()?,
+        to: text(row, "to_state")?.parse()?,
+        reason: text(row, "reason")?,
+    })
+}
