@@ -1,10 +1,9 @@
 //! Rows of the database as values, and numbers and failures as columns.
 
 use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
 use xdfs::{Code, Fault};
 
-use super::{OPERATION, fault};
+use super::{OPERATION, Row, fault};
 use crate::failure::Failure;
 use crate::id::JobId;
 use crate::model::{Counts, EntryFailure, JobSummary, Transfer, TransferState, Transition};
@@ -24,12 +23,12 @@ pub(super) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-pub(super) fn time(row: &SqliteRow, column: &str) -> Result<Option<Time>, Fault> {
+pub(super) fn time(row: &Row, column: &str) -> Result<Option<Time>, Fault> {
     let time: Option<i64> = row.try_get(column).map_err(fault)?;
     Ok(time.map(Time::from_microseconds))
 }
 
-pub(super) fn failure(row: &SqliteRow) -> Result<Option<Failure>, Fault> {
+pub(super) fn failure(row: &Row) -> Result<Option<Failure>, Fault> {
     let text: Option<String> = row.try_get("failure").map_err(fault)?;
     let failure = text.map(|text| serde_json::from_str(&text));
     failure
@@ -44,7 +43,7 @@ pub(super) fn failure_text(failure: Option<&Failure>) -> Result<Option<String>, 
         .map_err(fault)
 }
 
-pub(super) fn counts(row: &SqliteRow) -> Result<Counts, Fault> {
+pub(super) fn counts(row: &Row) -> Result<Counts, Fault> {
     let total: Option<i64> = row.try_get("bytes_total").map_err(fault)?;
     Ok(Counts {
         bytes: unsigned(row.try_get("bytes").map_err(fault)?),
@@ -54,20 +53,20 @@ pub(super) fn counts(row: &SqliteRow) -> Result<Counts, Fault> {
     })
 }
 
-pub(super) fn text(row: &SqliteRow, column: &str) -> Result<String, Fault> {
+pub(super) fn text(row: &Row, column: &str) -> Result<String, Fault> {
     row.try_get(column).map_err(fault)
 }
 
-pub(super) fn small(row: &SqliteRow, column: &str) -> Result<u32, Fault> {
+pub(super) fn small(row: &Row, column: &str) -> Result<u32, Fault> {
     let number: i64 = row.try_get(column).map_err(fault)?;
     u32::try_from(number).map_err(fault)
 }
 
-pub(super) fn id(row: &SqliteRow, column: &str) -> Result<JobId, Fault> {
+pub(super) fn id(row: &Row, column: &str) -> Result<JobId, Fault> {
     text(row, column)?.parse()
 }
 
-pub(super) fn summary(row: &SqliteRow) -> Result<JobSummary, Fault> {
+pub(super) fn summary(row: &Row) -> Result<JobSummary, Fault> {
     let submitted_at = time(row, "submitted_at")?;
     Ok(JobSummary {
         id: id(row, "id")?,
@@ -87,7 +86,7 @@ pub(super) fn summary(row: &SqliteRow) -> Result<JobSummary, Fault> {
     })
 }
 
-pub(super) fn transfer(row: &SqliteRow) -> Result<Transfer, Fault> {
+pub(super) fn transfer(row: &Row) -> Result<Transfer, Fault> {
     let state = TransferState::from_name(&text(row, "state")?);
     Ok(Transfer {
         position: small(row, "position")?,
@@ -105,7 +104,7 @@ pub(super) fn transfer(row: &SqliteRow) -> Result<Transfer, Fault> {
     })
 }
 
-pub(super) fn entry_failure(row: &SqliteRow) -> Result<EntryFailure, Fault> {
+pub(super) fn entry_failure(row: &Row) -> Result<EntryFailure, Fault> {
     let failure = failure(row)?;
     Ok(EntryFailure {
         number: unsigned(row.try_get("number").map_err(fault)?),
@@ -114,7 +113,7 @@ pub(super) fn entry_failure(row: &SqliteRow) -> Result<EntryFailure, Fault> {
     })
 }
 
-pub(super) fn transition(row: &SqliteRow) -> Result<Transition, Fault> {
+pub(super) fn transition(row: &Row) -> Result<Transition, Fault> {
     let from: Option<String> = row.try_get("from_state").map_err(fault)?;
     Ok(Transition {
         at: time(row, "at")?.ok_or_else(|| damaged("a transition without a time"))?,

@@ -1,6 +1,10 @@
 //! The database: what is written is read again, after a restart too.
 
 use super::*;
+use crate::model::{Counts, JobDetail};
+use crate::spec::Submission;
+use crate::state::{Actor, Change, State, StateName, WorkerId};
+use crate::time::Time;
 
 fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,0 +1,152 @@
+//! States of jobs, and their changes.
+
+use sqlx::Row as _;
+use xdfs::{Code, Fault};
+
+use super::rows::{damaged, failure, failure_text, text, time};
+use super::{Connection, Store, fault};
+use crate::id::JobId;
+use crate::state::{Actor, Change, State, StateName, WorkerId};
+use crate::time::Time;
+
+pub(super) fn no_job(id: JobId) -> Fault {
+    Fault::new(Code::NotFound, "find the job", "there is none with this id").path(id.to_string())
+}
+
+/// The state of a job; `None` if there is no such job.
+pub(super) async fn state_of(
+    connection: &mut Connection,
+    id: JobId,
+) -> Result<Option<State>, Fault> {
+    let row = sqlx::query("SELECT state, worker, failure, not_before FROM jobs WHERE id = $1")
+        .bind(id.to_string())
+        .fetch_optional(connection)
+        .await
+        .map_err(fault)?;
+    let Some(row) = row else { return Ok(None) };
+    let worker: Option<String> = row.try_get("worker").map_err(fault)?;
+    let name: StateName = text(&row, "state")?.parse()?;
+    let not_before = time(&row, "not_before")?;
+    let state = State::from_parts(name, worker.map(WorkerId), failure(&row)?, not_before);
+    state
+        .map(Some)
+        .ok_or_else(|| damaged("a state that is none"))
+}
+
+/// Writes what has happened to a job.
+pub(super) async fn write_transition(
+    connection: &mut Connection,
+    id: JobId,
+    at: Time,
+    actor: &Actor,
+    (from, to): (Option<StateName>, StateName),
+    reason: &str,
+) -> Result<(), Fault> {
+    sqlx::query(
+        "INSERT INTO transitions (job_id, number, at, actor, from_state, to_state, reason)
+         SELECT $1, COALESCE(MAX(number), 0) + 1, $2, $3, $4, $5, $6
+         FROM transitions WHERE job_id = $1",
+    )
+    .bind(id.to_string())
+    .bind(at.microseconds())
+    .bind(actor.to_string())
+    .bind(from.map(StateName::as_str))
+    .bind(to.as_str())
+    .bind(reason)
+    .execute(connection)
+    .await
+    .map_err(fault)?;
+    Ok(())
+}
+
+/// Changes the state of a job, and returns the state after it; `None` if there is nothing to
+/// change.
+pub(super) async fn change_in(
+    connection: &mut Connection,
+    id: JobId,
+    change: Change,
+    actor: &Actor,
+    reason: &str,
+) -> Result<Option<State>, Fault> {
+    let before = state_of(&mut *connection, id).await?;
+    let before = before.ok_or_else(|| no_job(id))?;
+    let is_retry = change == Change::Retry;
+    let Some(after) = before.after(change)? else {
+        return Ok(None);
+    };
+    let at = Time::now();
+    let ended_at = after.name().is_end().then_some(at.microseconds());
+    let started_at = matches!(after, State::Running(_)).then_some(at.microseconds());
+    sqlx::query(
+        "UPDATE jobs SET state = $2, worker = $3, failure = $4, ended_at = $5,
+         started_at = COALESCE(started_at, $6), not_before = $7 WHERE id = $1",
+    )
+    .bind(id.to_string())
+    .bind(after.name().as_str())
+    .bind(after.worker().map(|WorkerId(name)| name.clone()))
+    .bind(failure_text(after.failure())?)
+    .bind(ended_at)
+    .bind(started_at)
+    .bind(after.not_before().map(Time::microseconds))
+    .execute(&mut *connection)
+    .await
+    .map_err(fault)?;
+    if before.worker().is_some() && after.worker().is_none() {
+        sqlx::query(
+            "UPDATE transfers SET state = 'waiting', failure = NULL
+             WHERE job_id = $1 AND state = 'running'",
+        )
+        .bind(id.to_string())
+        .execute(&mut *connection)
+        .await
+        .map_err(fault)?;
+    }
+    if is_retry {
+        sqlx::query("UPDATE jobs SET retries = 0 WHERE id = $1")
+            .bind(id.to_string())
+            .execute(&mut *connection)
+            .await
+            .map_err(fault)?;
+        sqlx::query(
+            "UPDATE transfers SET state = 'waiting', failure = NULL, ended_at = NULL, failed = 0
+             WHERE job_id = $1 AND state = 'failed'",
+        )
+        .bind(id.to_string())
+        .execute(&mut *connection)
+        .await
+        .map_err(fault)?;
+    }
+    let names = (Some(before.name()), after.name());
+    write_transition(connection, id, at, actor, names, reason).await?;
+    Ok(Some(after))
+}
+
+impl Store {
+    /// Changes the state of a job. Returns the state after it; `None` if there is nothing to
+    /// change.
+    ///
+    /// # Errors
+    /// There is no such job, or the change isn't possible.
+    pub(crate) async fn change(
+        &self,
+        id: JobId,
+        change: Change,
+        actor: &Actor,
+        reason: &str,
+    ) -> Result<Option<State>, Fault> {
+        let mut transaction = self.begin().await?;
+        let after = change_in(&mut transaction, id, change, actor, reason).await?;
+        transaction.commit().await.map_err(fault)?;
+        Ok(after)
+    }
+
+    /// The state of a job.
+    ///
+    /// # Errors
+    /// There is no such job.
+    pub(crate) async fn state(&self, id: JobId) -> Result<State, Fault> {
+        let mut connection = self.pool.acquire().await.map_err(fault)?;
+        let state = state_of(&mut connection, id).await?;
+        state.ok_or_else(|| no_job(id))
+    }
+}

@@ -1,0 +1,110 @@
+//! Jobs that are added.
+
+use xdfs::{Code, Fault};
+
+use super::changes::write_transition;
+use super::rows::{id, text};
+use super::{Store, fault};
+use crate::id::JobId;
+use crate::spec::Submission;
+use crate::state::{Actor, StateName};
+use crate::time::Time;
+
+/// The job of a submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Submitted {
+    pub(crate) id: JobId,
+    /// It was not there before: the key is new.
+    pub(crate) is_new: bool,
+}
+
+/// A key by which a client submits a job once, and the digest of what it submits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Idempotency<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) digest: &'a str,
+}
+
+impl Store {
+    /// Adds a job, unless there is one with the key.
+    ///
+    /// # Errors
+    /// Something in it doesn't suit a service; or another job has the key.
+    pub(crate) async fn submit(
+        &self,
+        submission: &Submission,
+        owner: &str,
+        idempotency: Option<Idempotency<'_>>,
+    ) -> Result<Submitted, Fault> {
+        let specs = submission.specs()?;
+        let mut transaction = self.begin().await?;
+        if let Some(Idempotency { key, digest }) = idempotency {
+            let row = sqlx::query(
+                "SELECT job_id, digest FROM submissions
+                 WHERE owner = $1 AND idempotency_key = $2",
+            )
+            .bind(owner)
+            .bind(key)
+            .fetch_optional(&mut *transaction)
+            .await
+            .map_err(fault)?;
+            if let Some(row) = row {
+                if text(&row, "digest")? != digest {
+                    let cause = "another job was submitted with the same Idempotency-Key";
+                    let fault = Fault::new(Code::AlreadyExists, "submit the job", cause);
+                    return Err(fault.hint("use another key for another job"));
+                }
+                let id = id(&row, "job_id")?;
+                return Ok(Submitted { id, is_new: false });
+            }
+        }
+        let at = Time::now();
+        let id = JobId::new(at)?;
+        sqlx::query(
+            "INSERT INTO jobs (id, owner, label, state, submitted_at, retries, retries_max)
+             VALUES ($1, $2, $3, 'queued', $4, 0, $5)",
+        )
+        .bind(id.to_string())
+        .bind(owner)
+        .bind(&submission.label)
+        .bind(at.microseconds())
+        .bind(submission.retries_max)
+        .execute(&mut *transaction)
+        .await
+        .map_err(fault)?;
+        for (position, spec) in (0_i64..).zip(specs) {
+            sqlx::query(
+                "INSERT INTO transfers (job_id, position, kind, source, target, spec, state,
+                 attempts, bytes, files, failed)
+                 VALUES ($1, $2, $3, $4, $5, $6, 'waiting', 0, 0, 0, 0)",
+            )
+            .bind(id.to_string())
+            .bind(position)
+            .bind(spec.kind)
+            .bind(spec.source)
+            .bind(spec.target)
+            .bind(spec.text)
+            .execute(&mut *transaction)
+            .await
+            .map_err(fault)?;
+        }
+        if let Some(Idempotency { key, digest }) = idempotency {
+            sqlx::query(
+                "INSERT INTO submissions (owner, idempotency_key, digest, job_id)
+                 VALUES ($1, $2, $3, $4)",
+            )
+            .bind(owner)
+            .bind(key)
+            .bind(digest)
+            .bind(id.to_string())
+            .execute(&mut *transaction)
+            .await
+            .map_err(fault)?;
+        }
+        let actor = Actor::User(owner.to_owned());
+        let names = (None, StateName::Queued);
+        write_transition(&mut transaction, id, at, &actor, names, "submitted").await?;
+        transaction.commit().await.map_err(fault)?;
+        Ok(Submitted { id, is_new: true })
+    }
+}

@@ -1,0 +1,179 @@
+//! Transfers of jobs, as their workers do them.
+
+use sqlx::Row as _;
+use xdfs::Fault;
+
+use super::rows::{failure, failure_text, signed, small, text, unsigned};
+use super::{Row, Store, fault};
+use crate::failure::Failure;
+use crate::id::JobId;
+use crate::model::{Counts, TransferState};
+use crate::time::Time;
+
+/// A transfer that a worker is to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Task {
+    pub(crate) position: u32,
+    pub(crate) text: String,
+    /// Bytes that had arrived by earlier attempts.
+    pub(crate) bytes: u64,
+}
+
+/// The end of a transfer.
+#[derive(Clone, Debug)]
+pub(crate) struct End {
+    pub(crate) counts: Counts,
+    pub(crate) limited_by: Option<&'static str>,
+    pub(crate) failure: Option<Failure>,
+}
+
+impl Store {
+    /// The transfers of a job that are to be done.
+    pub(crate) async fn tasks(&self, id: JobId) -> Result<Vec<Task>, Fault> {
+        let rows = sqlx::query(
+            "SELECT position, spec, bytes FROM transfers WHERE job_id = $1 AND state = 'waiting'
+             ORDER BY position",
+        )
+        .bind(id.to_string())
+        .fetch_all(&self.pool)
+        .await
+        .map_err(fault)?;
+        let task = |row: &Row| {
+            Ok(Task {
+                position: small(row, "position")?,
+                text: text(row, "spec")?,
+                bytes: unsigned(row.try_get("bytes").map_err(fault)?),
+            })
+        };
+        rows.iter().map(task).collect()
+    }
+
+    /// A worker begins with a transfer. Entries that failed before are tried again.
+    pub(crate) async fn begin_transfer(&self, id: JobId, position: u32) -> Result<(), Fault> {
+        sqlx::query("DELETE FROM failures WHERE job_id = $1 AND position = $2")
+            .bind(id.to_string())
+            .bind(position)
+            .execute(&self.pool)
+            .await
+            .map_err(fault)?;
+        sqlx::query(
+            "UPDATE transfers SET state = 'running', attempts = attempts + 1,
+             started_at = COALESCE(started_at, $3) WHERE job_id = $1 AND position = $2",
+        )
+        .bind(id.to_string())
+        .bind(position)
+        .bind(Time::now().microseconds())
+        .execute(&self.pool)
+        .await
+        .map_err(fault)?;
+        Ok(())
+    }
+
+    /// Adds entries of a transfer that failed.
+    pub(crate) async fn add_failures(
+        &self,
+        id: JobId,
+        position: u32,
+        failures: &[Failure],
+    ) -> Result<(), Fault> {
+        let mut transaction = self.begin().await?;
+        for failure in failures {
+            sqlx::query(
+                "INSERT INTO failures (job_id, number, position, failure)
+                 SELECT $1, COALESCE(MAX(number), 0) + 1, $2, $3 FROM failures WHERE job_id = $1",
+            )
+            .bind(id.to_string())
+            .bind(position)
+            .bind(failure_text(Some(failure))?)
+            .execute(&mut *transaction)
+            .await
+            .map_err(fault)?;
+        }
+        transaction.commit().await.map_err(fault)
+    }
+
+    /// Stores how far a transfer is.
+    pub(crate) async fn progress(
+        &self,
+        id: JobId,
+        position: u32,
+        counts: &Counts,
+    ) -> Result<(), Fault> {
+        sqlx::query(
+            "UPDATE transfers SET bytes = $3, bytes_total = $4, files = $5, failed = $6
+             WHERE job_id = $1 AND position = $2",
+        )
+        .bind(id.to_string())
+        .bind(position)
+        .bind(signed(counts.bytes))
+        .bind(counts.bytes_total.map(signed))
+        .bind(signed(counts.files))
+        .bind(signed(counts.failed))
+        .execute(&self.pool)
+        .await
+        .map_err(fault)?;
+        Ok(())
+    }
+
+    /// A transfer is to be tried again later. Its failure is that of the job until then.
+    pub(crate) async fn postpone_transfer(
+        &self,
+        id: JobId,
+        position: u32,
+        counts: &Counts,
+    ) -> Result<(), Fault> {
+        self.progress(id, position, counts).await?;
+        sqlx::query("UPDATE transfers SET state = 'waiting' WHERE job_id = $1 AND position = $2")
+            .bind(id.to_string())
+            .bind(position)
+            .execute(&self.pool)
+            .await
+            .map_err(fault)?;
+        Ok(())
+    }
+
+    /// A transfer has succeeded or failed.
+    pub(crate) async fn end_transfer(
+        &self,
+        id: JobId,
+        position: u32,
+        end: &End,
+    ) -> Result<(), Fault> {
+        let state = match end.failure {
+            None => TransferState::Succeeded,
+            Some(_) => TransferState::Failed,
+        };
+        sqlx::query(
+            "UPDATE transfers SET state = $3, failure = $4, limited_by = $5, ended_at = $6,
+             bytes = $7, bytes_total = $8, files = $9, failed = $10
+             WHERE job_id = $1 AND position = $2",
+        )
+        .bind(id.to_string())
+        .bind(position)
+        .bind(state.as_str())
+        .bind(failure_text(end.failure.as_ref())?)
+        .bind(end.limited_by)
+        .bind(Time::now().microseconds())
+        .bind(signed(end.counts.bytes))
+        .bind(end.counts.bytes_total.map(signed))
+        .bind(signed(end.counts.files))
+        .bind(signed(end.counts.failed))
+        .execute(&self.pool)
+        .await
+        .map_err(fault)?;
+        Ok(())
+    }
+
+    /// The failure of the first transfer of a job that has failed.
+    pub(crate) async fn first_failure(&self, id: JobId) -> Result<Option<Failure>, Fault> {
+        let row = sqlx::query(
+            "SELECT failure FROM transfers WHERE job_id = $1 AND state = 'failed'
+             ORDER BY position LIMIT 1",
+        )
+        .bind(id.to_string())
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(fault)?;
+        row.as_ref().map_or(Ok(None), failure)
+    }
+}
