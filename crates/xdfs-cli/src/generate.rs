@@ -145,6 +145,8 @@ mod tests {
             "job-pause",
             "job-resume",
             "job-retry",
+            "job-set",
+            "job-delete",
         ];
         for (is_built_in, commands) in [
             (cfg!(feature = "gsi"), proxy),

@@ -11,15 +11,16 @@ use xdfs::{
     TransferParameters, TreeJob, TreeOptions, Way,
 };
 use xdfs_service::{
-    JobDetail, JobSummary, Service, ServiceClient, ServiceOptions, Sessions, StateName, Submission,
-    Time,
+    JobDetail, JobSettings, JobSummary, Service, ServiceClient, ServiceOptions, Sessions,
+    StateName, Submission, Time,
 };
 
 use crate::console::{Console, printable, warn};
 use crate::context::Context;
 use crate::exit_codes::SUCCESS;
 use crate::flags::{
-    DataFlag, JobCommand, JobFlags, JobsFlags, OutputFlags, ReachFlags, ServiceFlags, SubmitFlags,
+    DataFlag, JobCommand, JobFlags, JobsFlags, OutputFlags, ReachFlags, ServiceFlags, SetFlags,
+    SubmitFlags,
 };
 use crate::human;
 use crate::interrupt::handle_signals;
@@ -63,6 +64,7 @@ fn serve(flags: &ServiceFlags) -> Result<(), Fault> {
         listen: flags.listen,
         data: folder(&flags.data)?,
         workers: flags.workers as usize,
+        keep: flags.keep.0,
         sessions: Sessions::of_user(),
     };
     let service = Service::bind(options)?;
@@ -165,6 +167,10 @@ fn submit_job(config: &ClientConfig, flags: &SubmitFlags) -> Result<u8, Fault> {
     if let Some(retries) = flags.retries {
         submission.retries_max = retries;
     }
+    submission.priority = flags.priority;
+    submission.starts_at = flags.at;
+    submission.deadline = flags.deadline;
+    submission.keep_until = flags.keep;
     let client = client(&flags.reach)?;
     let key = ServiceClient::new_key()?;
     let submitted = patiently(|| client.submit(&submission, &key))?;
@@ -288,13 +294,33 @@ pub(crate) fn job(command: &JobCommand) -> u8 {
         JobCommand::Pause(flags) => change(flags, "pause"),
         JobCommand::Resume(flags) => change(flags, "resume"),
         JobCommand::Retry(flags) => change(flags, "retry"),
+        JobCommand::Set(flags) => set(flags),
+        JobCommand::Delete(flags) => client(&flags.reach)
+            .and_then(|client| client.delete(flags.id))
+            .map(|()| SUCCESS),
     })
+}
+
+fn set(flags: &SetFlags) -> Result<u8, Fault> {
+    let settings = JobSettings {
+        priority: flags.priority,
+        label: flags.label.clone(),
+        deadline: flags.deadline.map(|deadline| deadline.0),
+        keep_until: flags.keep.map(|keep| keep.0),
+    };
+    let client = client(&flags.job.reach)?;
+    changed(&flags.job, &client.set(flags.job.id, &settings)?)
 }
 
 fn change(flags: &JobFlags, change: &str) -> Result<u8, Fault> {
     let detail = client(&flags.reach)?.change(flags.id, change)?;
+    changed(flags, &detail)
+}
+
+/// Prints a job that was changed.
+fn changed(flags: &JobFlags, detail: &JobDetail) -> Result<u8, Fault> {
     match flags.reach.json {
-        true => print_json(&detail)?,
+        true => print_json(detail)?,
         false => print(line(&detail.job))?,
     }
     Ok(SUCCESS)
@@ -313,6 +339,25 @@ fn show(flags: &JobFlags) -> Result<u8, Fault> {
 fn description(detail: &JobDetail) -> String {
     let job = &detail.job;
     let mut text = line(job);
+    if job.priority != 0 {
+        text.push_str(&format!("  priority {}\n", job.priority));
+    }
+    let times = [
+        (
+            "starts at",
+            job.starts_at.filter(|_| job.started_at.is_none()),
+        ),
+        (
+            "to be done by",
+            job.deadline.filter(|_| !job.state.is_end()),
+        ),
+        ("kept until", job.keep_until),
+    ];
+    for (words, time) in times {
+        if let Some(time) = time {
+            text.push_str(&format!("  {words} {time}\n"));
+        }
+    }
     if let Some(at) = job.not_before {
         text.push_str(&format!("  tries again at {at}, after:\n"));
     }

@@ -20,7 +20,7 @@ use crate::id::JobId;
 use crate::model::{FailurePage, JobDetail, JobPage};
 use crate::problem::Problem;
 use crate::shared::Shared;
-use crate::spec::Submission;
+use crate::spec::{JobSettings, Submission};
 use crate::state::{Actor, Change, StateName};
 use crate::store::Idempotency;
 use crate::watch::watch;
@@ -75,14 +75,7 @@ pub(crate) async fn submit(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Response> {
-    let body = body.map_err(|error| {
-        let fault = Fault::new(Code::LimitExceeded, "read the job", error.body_text());
-        Problem::with_status(error.status(), fault)
-    })?;
-    let submission: Submission = serde_json::from_slice(&body).map_err(|error| {
-        let fault = Fault::new(Code::InvalidArgument, "read the job", error.to_string());
-        Problem::with_status(StatusCode::BAD_REQUEST, fault)
-    })?;
+    let (body, submission): (_, Submission) = read("read the job", body)?;
     let digest = digest(&String::from_utf8_lossy(&body));
     let idempotency = key(&headers)?.map(|key| Idempotency {
         key,
@@ -90,6 +83,7 @@ pub(crate) async fn submit(
     });
     let submitted = shared.store.submit(&submission, &user, idempotency).await?;
     shared.workers.wake.notify_one();
+    shared.upkeep.notify_one();
     shared.live.changed(submitted.id);
     let detail = shared.job(submitted.id).await?;
     let status = match submitted.is_new {
@@ -98,6 +92,22 @@ pub(crate) async fn submit(
     };
     let location = format!("/api/v1/jobs/{}", submitted.id);
     Ok((status, [(LOCATION, location)], Json(detail)).into_response())
+}
+
+/// Reads a body.
+fn read<T: DeserializeOwned>(
+    operation: &str,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<(Bytes, T)> {
+    let body = body.map_err(|error| {
+        let fault = Fault::new(Code::LimitExceeded, operation, error.body_text());
+        Problem::with_status(error.status(), fault)
+    })?;
+    let value = serde_json::from_slice(&body).map_err(|error| {
+        let fault = Fault::new(Code::InvalidArgument, operation, error.to_string());
+        Problem::with_status(StatusCode::BAD_REQUEST, fault)
+    })?;
+    Ok((body, value))
 }
 
 fn bad_query(error: QueryRejection) -> Problem {
@@ -137,6 +147,38 @@ pub(crate) async fn show(
     Parameters(id): Parameters<String>,
 ) -> Answer<Json<JobDetail>> {
     Ok(Json(shared.job(id.parse()?).await?))
+}
+
+/// `PATCH /api/v1/jobs/{id}`: sets what can be set of a job.
+pub(crate) async fn set(
+    State(shared): State<Arc<Shared>>,
+    Extension(User(user)): Extension<User>,
+    Parameters(id): Parameters<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<JobDetail>> {
+    let id = id.parse()?;
+    let (_, settings): (_, JobSettings) = read("read the settings", body)?;
+    shared.store.set(id, &settings, &Actor::User(user)).await?;
+    shared.upkeep.notify_one();
+    shared.live.changed(id);
+    Ok(Json(shared.job(id).await?))
+}
+
+/// `DELETE /api/v1/jobs/{id}`: deletes a job that has ended.
+pub(crate) async fn delete(
+    State(shared): State<Arc<Shared>>,
+    Parameters(id): Parameters<String>,
+) -> Answer<StatusCode> {
+    delete_job(&shared, id.parse()?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Deletes a job.
+pub(crate) async fn delete_job(shared: &Shared, id: JobId) -> Result<(), Fault> {
+    shared.store.delete(id).await?;
+    shared.upkeep.notify_one();
+    shared.live.changed(id);
+    Ok(())
 }
 
 /// The query of `GET /api/v1/jobs/{id}/failures`.

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::Agent;
 use ureq::http::{Response, StatusCode};
@@ -14,7 +15,7 @@ use crate::failure::Failure;
 use crate::id::JobId;
 use crate::model::{JobDetail, JobPage};
 use crate::service::URL_FILE;
-use crate::spec::Submission;
+use crate::spec::{JobSettings, Submission};
 use crate::state::StateName;
 
 const OPERATION: &str = "ask the service";
@@ -80,6 +81,15 @@ impl ServiceClient {
     }
 
     fn read<T: DeserializeOwned>(&self, answer: Answer) -> Result<T, Fault> {
+        let text = self.text(answer)?;
+        serde_json::from_str(&text).map_err(|error| {
+            let cause = format!("its answer can't be read: {error}");
+            Fault::new(Code::ProtocolViolation, OPERATION, cause).path(&self.url)
+        })
+    }
+
+    /// The text of an answer.
+    fn text(&self, answer: Answer) -> Result<String, Fault> {
         let unreached = |error: ureq::Error| {
             let code = match error {
                 ureq::Error::Timeout(_) => Code::DeadlineExceeded,
@@ -95,14 +105,19 @@ impl ServiceClient {
         let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX);
         let text = body.read_to_string().map_err(unreached)?;
         if is_success {
-            return serde_json::from_str(&text).map_err(|error| {
-                let cause = format!("its answer can't be read: {error}");
-                Fault::new(Code::ProtocolViolation, OPERATION, cause).path(&self.url)
-            });
+            return Ok(text);
         }
         Err(match serde_json::from_str::<Failure>(&text) {
             Ok(failure) => failure.into(),
             Err(_) => refused(status, &self.url),
+        })
+    }
+
+    /// A value as the text of a request.
+    fn written(value: &impl Serialize) -> Result<String, Fault> {
+        serde_json::to_string(value).map_err(|error| {
+            let operation = "write the request as text";
+            Fault::new(Code::InvalidArgument, operation, error.to_string())
         })
     }
 
@@ -111,13 +126,7 @@ impl ServiceClient {
     /// # Errors
     /// The service can't be reached, or refuses the job.
     pub fn submit(&self, submission: &Submission, key: &str) -> Result<JobDetail, Fault> {
-        let text = serde_json::to_string(submission).map_err(|error| {
-            Fault::new(
-                Code::InvalidArgument,
-                "write the job as text",
-                error.to_string(),
-            )
-        })?;
+        let text = Self::written(submission)?;
         let request = self.agent.post(format!("{}/api/v1/jobs", self.url));
         let request = request
             .header("Authorization", self.authorization())
@@ -170,6 +179,28 @@ impl ServiceClient {
             .post(format!("{}/api/v1/jobs/{id}:{change}", self.url));
         let request = request.header("Authorization", self.authorization());
         self.read(request.send_empty())
+    }
+
+    /// Sets what can be set of a job.
+    ///
+    /// # Errors
+    /// The service can't be reached, has no such job, or refuses a value.
+    pub fn set(&self, id: JobId, settings: &JobSettings) -> Result<JobDetail, Fault> {
+        let request = self.agent.patch(format!("{}/api/v1/jobs/{id}", self.url));
+        let request = request
+            .header("Authorization", self.authorization())
+            .header("Content-Type", "application/json");
+        self.read(request.send(Self::written(settings)?))
+    }
+
+    /// Deletes a job that has ended.
+    ///
+    /// # Errors
+    /// The service can't be reached, has no such job, or the job hasn't ended.
+    pub fn delete(&self, id: JobId) -> Result<(), Fault> {
+        let request = self.agent.delete(format!("{}/api/v1/jobs/{id}", self.url));
+        let request = request.header("Authorization", self.authorization());
+        self.text(request.call()).map(drop)
     }
 }
 

@@ -38,6 +38,7 @@ mod spec;
 mod state;
 mod store;
 mod time;
+mod upkeep;
 mod watch;
 mod worker;
 
@@ -50,6 +51,6 @@ pub use model::{
 };
 pub use service::{Service, ServiceHandle, ServiceOptions};
 pub use sessions::Sessions;
-pub use spec::Submission;
+pub use spec::{JobSettings, Submission};
 pub use state::{Actor, Change, Rest, State, StateName, WorkerId};
-pub use time::Time;
+pub use time::{Moment, Time, parse_duration};

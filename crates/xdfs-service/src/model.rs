@@ -123,6 +123,15 @@ pub struct JobSummary {
     pub failure: Option<Failure>,
     /// When it is tried again, while it is `retrying`.
     pub not_before: Option<Time>,
+    /// From -10 to 10: a job of a higher priority is taken first.
+    pub priority: i8,
+    /// No worker takes it before.
+    pub starts_at: Option<Time>,
+    /// It fails if it isn't done by then.
+    pub deadline: Option<Time>,
+    /// The time at which it is deleted, if it has ended before; without one, the service keeps it
+    /// as long as all others.
+    pub keep_until: Option<Time>,
     /// The number of retries in a row without progress.
     pub retries: u32,
     /// When it was submitted.

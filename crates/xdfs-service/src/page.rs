@@ -13,7 +13,7 @@ use serde::Deserialize;
 use xdfs::{Code, Fault};
 
 use crate::access::User;
-use crate::api::{Parameters, make_change};
+use crate::api::{Parameters, delete_job, make_change};
 use crate::model::{Counts, JobDetail, JobSummary, Transfer};
 use crate::problem::Problem;
 use crate::shared::Shared;
@@ -220,6 +220,25 @@ impl JobBody {
         }
     }
 
+    /// What was set of the job, in words.
+    fn terms(&self) -> Vec<String> {
+        let job = &self.detail.job;
+        let mut terms = Vec::new();
+        if job.priority != 0 {
+            terms.push(format!("priority {}", job.priority));
+        }
+        if let Some(time) = job.starts_at.filter(|_| job.started_at.is_none()) {
+            terms.push(format!("starts at {}", shown(&time)));
+        }
+        if let Some(time) = job.deadline.filter(|_| !job.state.is_end()) {
+            terms.push(format!("to be done by {}", shown(&time)));
+        }
+        if let Some(time) = job.keep_until {
+            terms.push(format!("kept until {}", shown(&time)));
+        }
+        terms
+    }
+
     fn hint(&self) -> Option<&str> {
         self.detail.job.failure.as_ref()?.hint.as_deref()
     }
@@ -231,8 +250,9 @@ impl JobBody {
             S::Queued | S::Running | S::Requeueing => &["pause", "cancel"],
             S::Retrying => &["retry", "pause", "cancel"],
             S::Pausing | S::Paused => &["resume", "cancel"],
-            S::Failed | S::Cancelled => &["retry"],
-            S::Cancelling | S::Succeeded => &[],
+            S::Failed | S::Cancelled => &["retry", "delete"],
+            S::Succeeded => &["delete"],
+            S::Cancelling => &[],
         }
     }
 }
@@ -357,6 +377,10 @@ pub(crate) async fn change(
 ) -> Result<Redirect, PageProblem> {
     let Parameters((id, word)) = path?;
     let id = id.parse::<crate::JobId>()?;
+    if word == "delete" {
+        delete_job(&shared, id).await?;
+        return Ok(Redirect::to("/"));
+    }
     make_change(&shared, user, id, &word).await?;
     Ok(Redirect::to(&format!("/jobs/{id}")))
 }

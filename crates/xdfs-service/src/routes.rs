@@ -29,7 +29,13 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let api = Router::new()
         .route("/api/v1/jobs", get(api::list).post(api::submit))
-        .route("/api/v1/jobs/{id}", get(api::show).post(api::change))
+        .route(
+            "/api/v1/jobs/{id}",
+            get(api::show)
+                .post(api::change)
+                .patch(api::set)
+                .delete(api::delete),
+        )
         .route("/api/v1/jobs/{id}/events", get(api::events))
         .route("/api/v1/jobs/{id}/failures", get(api::failures))
         .route("/api/v1/events", get(api::all_events))

@@ -5,10 +5,11 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use xdfs::security::trusted;
 use xdfs::{Code, Fault};
 
@@ -18,6 +19,7 @@ use crate::routes::router;
 use crate::sessions::Sessions;
 use crate::shared::Shared;
 use crate::store::Store;
+use crate::upkeep;
 use crate::worker::Workers;
 
 const START: &str = "start the service";
@@ -33,6 +35,9 @@ pub struct ServiceOptions {
     pub data: PathBuf,
     /// Jobs that run at the same time.
     pub workers: usize,
+    /// How long jobs are kept after they have ended, unless they have a time of their own; `None`
+    /// for ever.
+    pub keep: Option<Duration>,
     /// The sessions with servers.
     pub sessions: Sessions,
 }
@@ -45,6 +50,7 @@ pub struct Service {
     address: SocketAddr,
     shared: Arc<Shared>,
     workers: usize,
+    keep: Option<Duration>,
     data: PathBuf,
     /// Held as long as the service has the state folder.
     _lock: File,
@@ -107,6 +113,7 @@ impl Service {
             listen,
             data,
             workers,
+            keep,
             sessions,
         } = options;
         if !listen.ip().is_loopback() {
@@ -156,6 +163,7 @@ impl Service {
             store,
             live,
             workers: Arc::new(all),
+            upkeep: Notify::new(),
             access,
             closing: watch::Sender::new(false),
         };
@@ -165,6 +173,7 @@ impl Service {
             address,
             shared: Arc::new(shared),
             workers: workers.max(1),
+            keep,
             data,
             _lock: lock,
         })
@@ -209,11 +218,12 @@ impl Service {
             listener,
             shared,
             workers,
+            keep,
             data,
             _lock: lock,
             ..
         } = self;
-        let result = runtime.block_on(serve(listener, Arc::clone(&shared), workers));
+        let result = runtime.block_on(serve(listener, Arc::clone(&shared), workers, keep));
         runtime.block_on(shared.store.close());
         let _ = fs::remove_file(data.join(URL_FILE));
         // The folder is free once nothing uses it any more.
@@ -223,9 +233,16 @@ impl Service {
     }
 }
 
-async fn serve(listener: TcpListener, shared: Arc<Shared>, workers: usize) -> Result<(), Fault> {
+async fn serve(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    workers: usize,
+    keep: Option<Duration>,
+) -> Result<(), Fault> {
     let closing = shared.closing.subscribe();
     let working = tokio::spawn(Arc::clone(&shared.workers).run(workers, closing));
+    let closing = shared.closing.subscribe();
+    let keeping = tokio::spawn(upkeep::run(Arc::clone(&shared), keep, closing));
     let mut closing = shared.closing.subscribe();
     let served = axum::serve(listener, router(Arc::clone(&shared)))
         .with_graceful_shutdown(async move {
@@ -236,6 +253,9 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, workers: usize) -> Re
     shared.closing.send_replace(true);
     if let Err(error) = working.await {
         tracing::error!(%error, "the workers have failed");
+    }
+    if let Err(error) = keeping.await {
+        tracing::error!(%error, "the upkeep has failed");
     }
     served.map_err(|error| Fault::from_io("serve", "", &error))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use xdfs::Fault;
 
 use crate::access::Access;
@@ -18,6 +18,8 @@ pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) live: Arc<Live>,
     pub(crate) workers: Arc<Workers>,
+    /// Something may be due.
+    pub(crate) upkeep: Notify,
     pub(crate) access: Access,
     pub(crate) closing: watch::Sender<bool>,
 }

@@ -1,7 +1,9 @@
 //! Submissions: what a client wants to be done, as it writes it.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use xdfs::{Code, Fault, Job, JobPlace};
+
+use crate::time::{Moment, Time};
 
 /// Version of the form of a submission.
 const VERSION: u32 = 1;
@@ -11,6 +13,10 @@ const TRANSFERS_MAX: usize = 10_000;
 const RETRIES_MAX: u32 = 150;
 /// Most characters of a label.
 const LABEL_MAX: usize = 200;
+/// The highest priority, and without its sign the lowest one.
+const PRIORITY_MAX: u8 = 10;
+/// Most bytes of a place as it is shown: more than any system accepts.
+const PLACE_BYTES_MAX: usize = 8192;
 
 /// A job as a client submits it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -21,6 +27,19 @@ pub struct Submission {
     /// A line for people. Empty for none.
     #[serde(default)]
     pub label: String,
+    /// From -10 to 10: a job of a higher priority is taken first.
+    #[serde(default)]
+    pub priority: i8,
+    /// No worker takes it before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts_at: Option<Moment>,
+    /// A job that isn't done by then has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Moment>,
+    /// The time at which it is deleted, if it has ended before. Otherwise, and without one, the
+    /// service keeps it as long as it keeps all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_until: Option<Moment>,
     /// Most retries of the job in a row without progress, with pauses that grow from seconds to ten
     /// minutes; 0 for none. Those of a broken connection within a copy come before, and aren't
     /// counted.
@@ -51,6 +70,10 @@ impl Submission {
         Self {
             version: VERSION,
             label: label.into(),
+            priority: 0,
+            starts_at: None,
+            deadline: None,
+            keep_until: None,
             retries_max: RETRIES_MAX,
             transfers,
         }
@@ -65,10 +88,8 @@ impl Submission {
             let cause = format!("its version is {}, and this service knows 1", self.version);
             return Err(Fault::new(Code::Unsupported, "read the job", cause));
         }
-        if self.label.chars().count() > LABEL_MAX || self.label.contains(char::is_control) {
-            let cause = format!("it has more than {LABEL_MAX} characters, or control characters");
-            return Err(invalid("label", &cause));
-        }
+        check_label(&self.label)?;
+        check_priority(self.priority)?;
         let count = self.transfers.len();
         if count == 0 || count > TRANSFERS_MAX {
             let cause = format!("there are {count}, and a job has 1 to {TRANSFERS_MAX}");
@@ -78,7 +99,108 @@ impl Submission {
     }
 }
 
-fn invalid(field: &str, cause: &str) -> Fault {
+/// The times of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub(crate) starts_at: Option<Time>,
+    pub(crate) deadline: Option<Time>,
+    pub(crate) keep_until: Option<Time>,
+}
+
+impl Submission {
+    /// Its times, if it is submitted now.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`] with the field that contradicts the clock or another one.
+    pub(crate) fn times(&self, now: Time) -> Result<Times, Fault> {
+        let starts_at = self.starts_at.map(|moment| moment.from(now));
+        let deadline = time_to_come("deadline", self.deadline, now)?;
+        let keep_until = time_to_come("keep_until", self.keep_until, now)?;
+        if let (Some(starts_at), Some(deadline)) = (starts_at, deadline)
+            && deadline <= starts_at
+        {
+            return Err(invalid("deadline", "it is not after starts_at"));
+        }
+        Ok(Times {
+            starts_at,
+            deadline,
+            keep_until,
+        })
+    }
+}
+
+/// What is to be set of a job. What is left out stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct JobSettings {
+    /// [`Submission::priority`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i8>,
+    /// [`Submission::label`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// [`Submission::deadline`]; the inner `None` (`null`) is for none.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Option<Moment>>,
+    /// [`Submission::keep_until`], likewise.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub keep_until: Option<Option<Moment>>,
+}
+
+/// A value that may be `null`, which differs from one that is left out.
+fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<Moment>>, D::Error> {
+    Option::deserialize(from).map(Some)
+}
+
+impl JobSettings {
+    /// Checks them. Returns the deadline and the time until which the job is kept.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`] with the field.
+    pub(crate) fn times(&self, now: Time) -> Result<[Option<Option<Time>>; 2], Fault> {
+        if let Some(label) = &self.label {
+            check_label(label)?;
+        }
+        if let Some(priority) = self.priority {
+            check_priority(priority)?;
+        }
+        let set = |field, moment: Option<Option<Moment>>| {
+            moment
+                .map(|moment| time_to_come(field, moment, now))
+                .transpose()
+        };
+        Ok([
+            set("deadline", self.deadline)?,
+            set("keep_until", self.keep_until)?,
+        ])
+    }
+}
+
+fn check_label(label: &str) -> Result<(), Fault> {
+    if label.chars().count() > LABEL_MAX || label.contains(char::is_control) {
+        let cause = format!("it has more than {LABEL_MAX} characters, or control characters");
+        return Err(invalid("label", &cause));
+    }
+    Ok(())
+}
+
+fn check_priority(priority: i8) -> Result<(), Fault> {
+    if priority.unsigned_abs() > PRIORITY_MAX {
+        let cause = format!("it is {priority}, and not from -{PRIORITY_MAX} to {PRIORITY_MAX}");
+        return Err(invalid("priority", &cause));
+    }
+    Ok(())
+}
+
+fn time_to_come(field: &str, moment: Option<Moment>, now: Time) -> Result<Option<Time>, Fault> {
+    let time = moment.map(|moment| moment.from(now));
+    match time {
+        Some(time) if time <= now => Err(invalid(field, "it is in the past")),
+        time => Ok(time),
+    }
+}
+
+pub(crate) fn invalid(field: &str, cause: &str) -> Fault {
     Fault::new(Code::InvalidArgument, "accept the field", cause).path(field)
 }
 
@@ -127,10 +249,18 @@ fn spec((index, job): (usize, &Job)) -> Result<Spec, Fault> {
         let cause = "neither of the places is on a server";
         return Err(invalid(&field("target"), cause));
     }
+    let [source, target] = places.map(|(name, place)| {
+        let shown = shown(place);
+        if shown.len() > PLACE_BYTES_MAX || shown.contains('\0') {
+            let cause = format!("it has more than {PLACE_BYTES_MAX} bytes, or a NUL");
+            return Err(invalid(&field(name), &cause));
+        }
+        Ok(shown)
+    });
     Ok(Spec {
         kind,
-        source: shown(source),
-        target: shown(target),
+        source: source?,
+        target: target?,
         text: job.to_json()?,
     })
 }

@@ -11,6 +11,7 @@
 //!    '--- pause, cancel -----------^
 //!
 //!   running ---- postpone ---> retrying ---- start, when it is time ---> running
+//!   queued, retrying, paused ---- expire ---> failed
 //! ```
 //!
 //! A job that somebody wants to pause or cancel is *stopping* while its worker still has it: what
@@ -71,6 +72,8 @@ pub enum Change {
     Fail(Box<Failure>),
     /// The worker has done what could be done now, and what failed may succeed at this time.
     Postpone(Box<Failure>, Time),
+    /// No worker has the job, and its deadline has passed.
+    Expire(Box<Failure>),
     /// No worker has the job any more, and it isn't done.
     Stopped,
     /// Somebody wants it to wait.
@@ -92,6 +95,7 @@ impl Change {
             Self::Succeed => "succeed",
             Self::Fail(_) => "fail",
             Self::Postpone(..) => "postpone",
+            Self::Expire(_) => "expire",
             Self::Stopped => "stop",
             Self::Pause => "pause",
             Self::Resume => "resume",
@@ -274,6 +278,10 @@ impl State {
             (Self::Running(_) | Self::Stopping(..), C::Succeed) => Self::Succeeded,
             (Self::Running(_) | Self::Stopping(..), C::Fail(failure)) => Self::Failed(failure),
 
+            (Self::Queued | Self::Retrying(..) | Self::Paused, C::Expire(failure)) => {
+                Self::Failed(failure)
+            }
+
             (Self::Running(_), C::Postpone(failure, at)) => Self::Retrying(failure, at),
             (Self::Running(_), C::Stopped) => Self::Queued,
             // Somebody's wish comes first.
@@ -369,12 +377,13 @@ mod tests {
         state.unwrap_or_else(|| panic!("{word} has these parts"))
     }
 
-    fn changes() -> [Change; 9] {
+    fn changes() -> [Change; 10] {
         [
             Change::Start(worker()),
             Change::Succeed,
             Change::Fail(Box::new(failure())),
             Change::Postpone(Box::new(failure()), time()),
+            Change::Expire(Box::new(failure())),
             Change::Stopped,
             Change::Pause,
             Change::Resume,
@@ -386,17 +395,17 @@ mod tests {
     /// For each state what the changes lead to, in their order: a state, `same`, or `-` if the
     /// change is refused.
     const TABLE: &str = "\
-state      start   succeed   fail   postpone  stop      pause   resume     cancel     retry
-queued     running -         -      -         -         paused  same       cancelled  -
-running    -       succeeded failed retrying  queued    pausing same       cancelling -
-requeueing -       succeeded failed queued    queued    pausing same       cancelling -
-pausing    -       succeeded failed paused    paused    same    requeueing cancelling -
-cancelling -       succeeded failed cancelled cancelled -       -          same       -
-retrying   running -         -      -         -         paused  same       cancelled  queued
-paused     -       -         -      -         -         same    queued     cancelled  -
-succeeded  -       -         -      -         -         -       -          -          -
-failed     -       -         -      -         -         -       -          -          queued
-cancelled  -       -         -      -         -         -       -          same       queued";
+state      start   succeed   fail   postpone  expire stop      pause   resume     cancel     retry
+queued     running -         -      -         failed -         paused  same       cancelled  -
+running    -       succeeded failed retrying  -      queued    pausing same       cancelling -
+requeueing -       succeeded failed queued    -      queued    pausing same       cancelling -
+pausing    -       succeeded failed paused    -      paused    same    requeueing cancelling -
+cancelling -       succeeded failed cancelled -      cancelled -       -          same       -
+retrying   running -         -      -         failed -         paused  same       cancelled  queued
+paused     -       -         -      -         failed -         same    queued     cancelled  -
+succeeded  -       -         -      -         -      -         -       -          -          -
+failed     -       -         -      -         -      -         -       -          -          queued
+cancelled  -       -         -      -         -      -         -       -          same       queued";
 
     #[test]
     fn every_change_of_every_state_is_as_the_table_has_it() {
@@ -450,7 +459,8 @@ cancelled  -       -         -      -         -         -       -          same 
     fn people_can_ask_for_four_changes() {
         let words = ["pause", "resume", "cancel", "retry"];
         assert!(words.iter().all(|word| Change::of_person(word).is_some()));
-        for word in ["", "start", "succeed", "fail", "postpone", "stop", "Cancel"] {
+        let others = "start succeed fail postpone expire stop Cancel".split(' ');
+        for word in others.chain([""]) {
             assert_eq!(Change::of_person(word), None, "{word}");
         }
     }

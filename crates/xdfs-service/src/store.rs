@@ -9,6 +9,7 @@ mod jobs;
 mod rows;
 mod sessions;
 mod submissions;
+mod terms;
 mod transfers;
 
 use std::fmt::Display;
@@ -46,8 +47,10 @@ const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// The steps to the schema, each with its number: what both SQLite and PostgreSQL understand. One
 /// that has been released is never changed.
-const MIGRATIONS: [(i64, &str, &str); 1] =
-    [(1, "jobs", include_str!("../migrations/0001_jobs.sql"))];
+const MIGRATIONS: [(i64, &str, &str); 2] = [
+    (1, "jobs", include_str!("../migrations/0001_jobs.sql")),
+    (2, "terms", include_str!("../migrations/0002_terms.sql")),
+];
 
 /// The database of a service.
 #[derive(Clone, Debug)]

@@ -24,6 +24,7 @@ use crate::sessions::{Sessions, TransferSessions};
 use crate::state::{Actor, Change, State, WorkerId};
 use crate::store::{End, Retries, Store, Task};
 use crate::time::Time;
+use crate::upkeep::late;
 
 /// Time between two steps that are stored. After a kill, this much of the counts is older than the
 /// files are; the mover's own journals say what is done.
@@ -103,12 +104,6 @@ impl Run {
 fn pause(count: u32) -> Duration {
     let doubled = PAUSE_FIRST.saturating_mul(1 << count.min(20));
     doubled.min(PAUSE_MAX)
-}
-
-/// The time after a pause from now.
-fn after(pause: Duration) -> Time {
-    let pause = i64::try_from(pause.as_micros()).unwrap_or(i64::MAX);
-    Time::from_microseconds(Time::now().microseconds().saturating_add(pause))
 }
 
 impl Workers {
@@ -207,7 +202,13 @@ impl Workers {
                 let reason = format!("it may succeed later: {}", failure.sentence());
                 (Change::Postpone(failure, at), reason)
             }
-            Ok(JobEnd::Stopped) => (Change::Stopped, "it was stopped".to_owned()),
+            Ok(JobEnd::Stopped) => match self.passed_deadline(id).await {
+                Some(deadline) => {
+                    let reason = format!("its deadline was {deadline}");
+                    (Change::Fail(Box::new(late(deadline))), reason)
+                }
+                None => (Change::Stopped, "it was stopped".to_owned()),
+            },
             Ok(JobEnd::Succeeded) => (Change::Succeed, "all transfers have succeeded".to_owned()),
             // What can't be stored now can't be stored as the end either; it is tried below.
             Err(fault) => (Change::Fail(Box::new((&fault).into())), fault.to_string()),
@@ -223,6 +224,13 @@ impl Workers {
         self.running().remove(&id);
         self.live.update(id, None);
         self.wake.notify_one();
+    }
+
+    /// The deadline of a job that has passed, unless the job is to be paused or cancelled.
+    async fn passed_deadline(&self, id: JobId) -> Option<Time> {
+        let deadline = self.store.deadline(id).await.ok()??;
+        let is_running = matches!(self.store.state(id).await, Ok(State::Running(_)));
+        (is_running && deadline <= Time::now()).then_some(deadline)
     }
 
     /// Does the transfers of a job that are to be done.
@@ -249,7 +257,7 @@ impl Workers {
         if let Some(failure) = postponed {
             let count = run.count();
             self.store.set_retries(id, count.saturating_add(1)).await?;
-            return Ok(JobEnd::Postponed(failure, after(pause(count))));
+            return Ok(JobEnd::Postponed(failure, Time::now().after(pause(count))));
         }
         // Everything is done, whatever somebody wanted meanwhile.
         let failure = self.store.first_failure(id).await?;

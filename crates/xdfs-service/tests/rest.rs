@@ -22,6 +22,9 @@ use xdfs_service::{
 };
 use xdfs_testkit::wait;
 
+#[path = "rest/terms.rs"]
+mod terms;
+
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server and a service that copies to it.
@@ -67,6 +70,7 @@ impl Scene {
             listen: "127.0.0.1:0".parse().unwrap(),
             data: folder.path().join("data"),
             workers,
+            keep: None,
             sessions: Sessions::new(|place| Client::connect(place, ClientOptions::default())),
         });
         let service = service.unwrap();
@@ -623,6 +627,7 @@ fn a_folder_has_one_service_and_other_machines_have_none() {
             listen: listen.parse().unwrap(),
             data: scene.path(data),
             workers: 1,
+            keep: None,
             sessions: Sessions::of_user(),
         })
     };
@@ -643,6 +648,7 @@ fn other_users_can_neither_change_nor_read_the_files_of_a_service() {
             listen: "127.0.0.1:0".parse().unwrap(),
             data: folder.path().to_owned(),
             workers: 1,
+            keep: None,
             sessions: Sessions::of_user(),
         })
     };

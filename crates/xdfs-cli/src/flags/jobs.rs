@@ -3,11 +3,35 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Args, Subcommand, ValueHint};
 use tracing::Level;
 use xdfs::settings::size;
-use xdfs_service::{JobId, StateName};
+use xdfs_service::{JobId, Moment, StateName, parse_duration};
+
+/// How long jobs are kept after they have ended, by default.
+const KEEP: &str = "30d";
+
+/// The lifetime of jobs that have ended: a duration, or `forever`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keep(pub(crate) Option<Duration>);
+
+fn parse_keep(text: &str) -> Result<Keep, String> {
+    match text {
+        "forever" => Ok(Keep(None)),
+        text => duration(text).map(|keep| Keep(Some(keep))),
+    }
+}
+
+/// The hint of a fault stands beside the usage already.
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|fault| fault.cause)
+}
+
+fn moment(text: &str) -> Result<Moment, String> {
+    Moment::parse_local(text).map_err(|fault| format!("{}; {}", fault.cause, fault.hint))
+}
 
 /// Keep a queue of copies, run them, and show them in a browser.
 ///
@@ -31,6 +55,11 @@ pub(crate) struct ServiceFlags {
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) workers: u32,
+
+    /// How long jobs are kept after they have ended, such as 12h or 90d, or 'forever'. Then they
+    /// are deleted, unless they have a time of their own.
+    #[arg(long, value_name = "DURATION", default_value = KEEP, value_parser = parse_keep)]
+    pub(crate) keep: Keep,
 
     #[command(flatten)]
     pub(crate) data: DataFlag,
@@ -122,6 +151,25 @@ pub(crate) struct SubmitFlags {
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) label: String,
 
+    /// From -10 to 10: jobs of a higher priority are taken first.
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i8).range(-10..=10))]
+    pub(crate) priority: i8,
+
+    /// Start no earlier than at this time, such as '2026-05-01 03:00' (local), or after this
+    /// duration, such as 6h.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(crate) at: Option<Moment>,
+
+    /// Fail unless it is done by this time, or within this duration from now.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(crate) deadline: Option<Moment>,
+
+    /// Keep the job until this time, or for this duration from now, if it has ended before.
+    /// Default: as long as the service keeps all.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(crate) keep: Option<Moment>,
+
     /// Wait until the job has ended, and end with its exit code.
     #[arg(long)]
     pub(crate) wait: bool,
@@ -160,6 +208,48 @@ pub(crate) enum JobCommand {
     Resume(JobFlags),
     /// Try again what has failed or was cancelled.
     Retry(JobFlags),
+    /// Set the priority, label, deadline or lifetime of a job.
+    Set(SetFlags),
+    /// Delete a job that has ended. The service deletes such jobs by itself after some time.
+    Delete(JobFlags),
+}
+
+/// What is to be set of a job.
+#[derive(Clone, Debug, Args)]
+#[command(group = clap::ArgGroup::new("setting").required(true).multiple(true))]
+pub(crate) struct SetFlags {
+    /// From -10 to 10: jobs of a higher priority are taken first.
+    #[arg(long, value_name = "N", group = "setting", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i8).range(-10..=10))]
+    pub(crate) priority: Option<i8>,
+
+    /// A line for people that says what the job is for.
+    #[arg(long, value_name = "TEXT", group = "setting")]
+    pub(crate) label: Option<String>,
+
+    /// Let it fail unless it is done by this time, or within this duration from now; 'none' for no
+    /// deadline.
+    #[arg(long, value_name = "TIME", group = "setting", value_parser = moment_or_none)]
+    pub(crate) deadline: Option<MomentOrNone>,
+
+    /// Keep it until this time, or for this duration from now, if it has ended before; 'none' for
+    /// as long as the service keeps all.
+    #[arg(long, value_name = "TIME", group = "setting", value_parser = moment_or_none)]
+    pub(crate) keep: Option<MomentOrNone>,
+
+    #[command(flatten)]
+    pub(crate) job: JobFlags,
+}
+
+/// A moment, or none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MomentOrNone(pub(crate) Option<Moment>);
+
+fn moment_or_none(text: &str) -> Result<MomentOrNone, String> {
+    match text {
+        "none" => Ok(MomentOrNone(None)),
+        text => moment(text).map(|moment| MomentOrNone(Some(moment))),
+    }
 }
 
 /// A job, and how to reach it.

@@ -49,7 +49,7 @@ pub(crate) use filter::FilterFlags;
 pub(crate) use gridftp::{DataNodeFlags, GridftpCommand};
 #[cfg(feature = "service")]
 pub(crate) use jobs::{
-    DataFlag, JobCommand, JobFlags, JobsFlags, ReachFlags, ServiceFlags, SubmitFlags,
+    DataFlag, JobCommand, JobFlags, JobsFlags, ReachFlags, ServiceFlags, SetFlags, SubmitFlags,
 };
 pub(crate) use look::{
     CatFlags, ColorFlag, DfFlags, DuFlags, FindFlags, LsFlags, PathFlags, StatFlags, SumFlags,
@@ -226,7 +226,7 @@ Examples:
     Submit(SubmitFlags),
     #[cfg(feature = "service")]
     Jobs(JobsFlags),
-    /// Show, cancel, pause, resume or retry a job of the service.
+    /// Show, change or delete a job of the service.
     #[cfg(feature = "service")]
     #[command(after_help = "\
 Examples:

@@ -18,11 +18,14 @@ pub(super) async fn state_of(
     connection: &mut Connection,
     id: JobId,
 ) -> Result<Option<State>, Fault> {
-    let row = sqlx::query("SELECT state, worker, failure, not_before FROM jobs WHERE id = $1")
-        .bind(id.to_string())
-        .fetch_optional(connection)
-        .await
-        .map_err(fault)?;
+    let row = sqlx::query(
+        "SELECT state, worker, failure, not_before FROM jobs
+         WHERE id = $1 AND deleted_at IS NULL",
+    )
+    .bind(id.to_string())
+    .fetch_optional(connection)
+    .await
+    .map_err(fault)?;
     let Some(row) = row else { return Ok(None) };
     let worker: Option<String> = row.try_get("worker").map_err(fault)?;
     let name: StateName = text(&row, "state")?.parse()?;
@@ -102,11 +105,16 @@ pub(super) async fn change_in(
         .map_err(fault)?;
     }
     if is_retry {
-        sqlx::query("UPDATE jobs SET retries = 0 WHERE id = $1")
-            .bind(id.to_string())
-            .execute(&mut *connection)
-            .await
-            .map_err(fault)?;
+        // It could not be done by a deadline that has passed.
+        sqlx::query(
+            "UPDATE jobs SET retries = 0,
+             deadline = CASE WHEN deadline > $2 THEN deadline END WHERE id = $1",
+        )
+        .bind(id.to_string())
+        .bind(at.microseconds())
+        .execute(&mut *connection)
+        .await
+        .map_err(fault)?;
         sqlx::query(
             "UPDATE transfers SET state = 'waiting', failure = NULL, ended_at = NULL, failed = 0
              WHERE job_id = $1 AND state = 'failed'",

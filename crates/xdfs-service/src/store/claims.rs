@@ -18,12 +18,15 @@ pub(crate) struct Retries {
 }
 
 impl Store {
-    /// Gives the oldest job that waits, and not for a later time, to a worker.
+    /// Gives a job that waits, and not for a later time, to a worker: the oldest one of the highest
+    /// priority.
     pub(crate) async fn claim(&self, worker: &WorkerId) -> Result<Option<JobId>, Fault> {
         let mut transaction = self.begin().await?;
         let row = sqlx::query(
             "SELECT id FROM jobs WHERE state IN ('queued', 'retrying')
-             AND (not_before IS NULL OR not_before <= $1) ORDER BY id LIMIT 1",
+             AND (not_before IS NULL OR not_before <= $1)
+             AND (starts_at IS NULL OR starts_at <= $1)
+             ORDER BY priority DESC, id LIMIT 1",
         )
         .bind(Time::now().microseconds())
         .fetch_optional(&mut *transaction)
@@ -38,16 +41,16 @@ impl Store {
         Ok(Some(id))
     }
 
-    /// The time at which the next job is tried again.
+    /// The time at which the next job may be taken that waits for one.
     pub(crate) async fn next_retry(&self) -> Result<Option<Time>, Fault> {
         let row = sqlx::query(
-            "SELECT MIN(not_before) AS not_before FROM jobs
+            "SELECT MIN(COALESCE(not_before, starts_at)) AS due FROM jobs
              WHERE state IN ('queued', 'retrying')",
         )
         .fetch_one(&self.pool)
         .await
         .map_err(fault)?;
-        time(&row, "not_before")
+        time(&row, "due")
     }
 
     /// The retries of a job.

@@ -79,7 +79,8 @@ impl Store {
         let mut transaction = self.pool.begin().await.map_err(fault)?;
         let row = sqlx::query(
             "SELECT *, 0 AS bytes, NULL AS bytes_total, 0 AS files, 0 AS failed,
-             '' AS source, '' AS target, 0 AS transfers_count FROM jobs WHERE id = $1",
+             '' AS source, '' AS target, 0 AS transfers_count FROM jobs
+             WHERE id = $1 AND deleted_at IS NULL",
         )
         .bind(id.to_string())
         .fetch_optional(&mut *transaction)
@@ -120,11 +121,15 @@ impl Store {
         // Greater than all ids.
         let before = after.map_or_else(|| "~".to_owned(), |id| id.to_string());
         let query = match state {
-            None => sqlx::query(jobs_where!("id < $1")).bind(before).bind(limit),
-            Some(state) => sqlx::query(jobs_where!("id < $1 AND state = $3"))
+            None => sqlx::query(jobs_where!("id < $1 AND deleted_at IS NULL"))
                 .bind(before)
-                .bind(limit)
-                .bind(state.as_str()),
+                .bind(limit),
+            Some(state) => {
+                sqlx::query(jobs_where!("id < $1 AND deleted_at IS NULL AND state = $3"))
+                    .bind(before)
+                    .bind(limit)
+                    .bind(state.as_str())
+            }
         };
         let rows = query.fetch_all(&self.pool).await.map_err(fault)?;
         rows.iter().map(summary).collect()

@@ -62,6 +62,11 @@ pub(super) fn small(row: &Row, column: &str) -> Result<u32, Fault> {
     u32::try_from(number).map_err(fault)
 }
 
+fn priority(row: &Row) -> Result<i8, Fault> {
+    let number: i64 = row.try_get("priority").map_err(fault)?;
+    i8::try_from(number).map_err(fault)
+}
+
 pub(super) fn id(row: &Row, column: &str) -> Result<JobId, Fault> {
     text(row, column)?.parse()
 }
@@ -79,6 +84,10 @@ pub(super) fn summary(row: &Row) -> Result<JobSummary, Fault> {
         counts: counts(row)?,
         failure: failure(row)?,
         not_before: time(row, "not_before")?,
+        priority: priority(row)?,
+        starts_at: time(row, "starts_at")?,
+        deadline: time(row, "deadline")?,
+        keep_until: time(row, "keep_until")?,
         retries: small(row, "retries")?,
         submitted_at: submitted_at.ok_or_else(|| damaged("a job without a time"))?,
         started_at: time(row, "started_at")?,

@@ -37,6 +37,8 @@ impl Store {
         idempotency: Option<Idempotency<'_>>,
     ) -> Result<Submitted, Fault> {
         let specs = submission.specs()?;
+        let at = Time::now();
+        let times = submission.times(at)?;
         let mut transaction = self.begin().await?;
         if let Some(Idempotency { key, digest }) = idempotency {
             let row = sqlx::query(
@@ -58,17 +60,21 @@ impl Store {
                 return Ok(Submitted { id, is_new: false });
             }
         }
-        let at = Time::now();
         let id = JobId::new(at)?;
         sqlx::query(
-            "INSERT INTO jobs (id, owner, label, state, submitted_at, retries, retries_max)
-             VALUES ($1, $2, $3, 'queued', $4, 0, $5)",
+            "INSERT INTO jobs (id, owner, label, state, submitted_at, retries, retries_max,
+             priority, starts_at, deadline, keep_until)
+             VALUES ($1, $2, $3, 'queued', $4, 0, $5, $6, $7, $8, $9)",
         )
         .bind(id.to_string())
         .bind(owner)
         .bind(&submission.label)
         .bind(at.microseconds())
         .bind(submission.retries_max)
+        .bind(i64::from(submission.priority))
+        .bind(times.starts_at.map(Time::microseconds))
+        .bind(times.deadline.map(Time::microseconds))
+        .bind(times.keep_until.map(Time::microseconds))
         .execute(&mut *transaction)
         .await
         .map_err(fault)?;

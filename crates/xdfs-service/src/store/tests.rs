@@ -1,5 +1,7 @@
 //! The database: what is written is read again, after a restart too.
 
+mod terms;
+
 use super::*;
 use crate::model::{Counts, JobDetail};
 use crate::spec::Submission;

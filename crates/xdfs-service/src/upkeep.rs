@@ -1,0 +1,73 @@
+//! What has to happen when its time has come, without a request: deadlines, and the end of what is
+//! kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+use xdfs::{Code, Fault};
+
+use crate::failure::Failure;
+use crate::live::is_set;
+use crate::shared::Shared;
+use crate::state::{Actor, Change};
+use crate::time::Time;
+
+/// Longest time between two looks: clocks can be set.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// The failure of a job that was not done by its deadline.
+pub(crate) fn late(deadline: Time) -> Failure {
+    let cause = format!("it was not done by its deadline, {deadline}");
+    let fault = Fault::new(Code::DeadlineExceeded, "run the job", cause);
+    (&fault.hint("retry it, without a deadline or with a later one")).into()
+}
+
+/// Looks after all jobs until the service ends. Ended ones are kept for `keep`, or for ever.
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    keep: Option<Duration>,
+    mut closing: watch::Receiver<bool>,
+) {
+    loop {
+        let pause = match look(&shared, keep).await {
+            Ok(next) => {
+                let left = next.map(|next| next.seconds_since(Time::now()).max(0.0));
+                left.map_or(LOOK_EVERY, Duration::from_secs_f64)
+            }
+            Err(fault) => {
+                tracing::error!(%fault, "can't look after the jobs");
+                LOOK_EVERY
+            }
+        };
+        tokio::select! {
+            () = shared.upkeep.notified() => {}
+            () = sleep(pause.min(LOOK_EVERY)) => {}
+            () = is_set(&mut closing) => return,
+        }
+    }
+}
+
+/// Does what is due. Returns the time of what comes next.
+async fn look(shared: &Shared, keep: Option<Duration>) -> Result<Option<Time>, Fault> {
+    let now = Time::now();
+    for id in shared.store.overdue(now).await? {
+        let Some(deadline) = shared.store.deadline(id).await? else {
+            continue;
+        };
+        let change = Change::Expire(Box::new(late(deadline)));
+        let reason = format!("its deadline was {deadline}");
+        let expired = shared.store.change(id, change, &Actor::Service, &reason);
+        match expired.await {
+            Ok(_) => shared.live.changed(id),
+            // Its worker ends it; or it has just ended.
+            Err(fault) if fault.code == Code::Stale => shared.workers.stop(id),
+            Err(fault) if fault.code == Code::NotFound => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    while shared.store.expire(now, keep).await? {}
+    while shared.store.sweep().await? {}
+    shared.store.next_deadline(now).await
+}
