@@ -147,6 +147,9 @@ mod tests {
             "job-retry",
             "job-set",
             "job-delete",
+            "schedules",
+            "schedule",
+            "schedule-delete",
         ];
         for (is_built_in, commands) in [
             (cfg!(feature = "gsi"), proxy),

@@ -11,16 +11,16 @@ use xdfs::{
     TransferParameters, TreeJob, TreeOptions, Way,
 };
 use xdfs_service::{
-    JobDetail, JobSettings, JobSummary, Service, ServiceClient, ServiceOptions, Sessions,
-    StateName, Submission, Time,
+    JobDetail, JobSettings, JobSummary, Schedule, ScheduleSubmission, Service, ServiceClient,
+    ServiceOptions, Sessions, StateName, Submission, Time,
 };
 
 use crate::console::{Console, printable, warn};
 use crate::context::Context;
 use crate::exit_codes::SUCCESS;
 use crate::flags::{
-    DataFlag, JobCommand, JobFlags, JobsFlags, OutputFlags, ReachFlags, ServiceFlags, SetFlags,
-    SubmitFlags,
+    DataFlag, JobCommand, JobFlags, JobsFlags, OutputFlags, ReachFlags, ScheduleCommand,
+    SchedulesFlags, ServiceFlags, SetFlags, SubmitFlags,
 };
 use crate::human;
 use crate::interrupt::handle_signals;
@@ -168,11 +168,24 @@ fn submit_job(config: &ClientConfig, flags: &SubmitFlags) -> Result<u8, Fault> {
         submission.retries_max = retries;
     }
     submission.priority = flags.priority;
-    submission.starts_at = flags.at;
     submission.deadline = flags.deadline;
     submission.keep_until = flags.keep;
     let client = client(&flags.reach)?;
     let key = ServiceClient::new_key()?;
+    if let Some(every) = &flags.every {
+        let schedule = ScheduleSubmission {
+            every: every.clone(),
+            starts_at: flags.at,
+            job: submission,
+        };
+        let made = patiently(|| client.schedule(&schedule, &key))?;
+        match flags.reach.json {
+            true => print_json(&made)?,
+            false => print(format!("{}\n", made.id))?,
+        }
+        return Ok(SUCCESS);
+    }
+    submission.starts_at = flags.at;
     let submitted = patiently(|| client.submit(&submission, &key))?;
     let id = submitted.job.id;
     match (flags.reach.json, flags.wait) {
@@ -281,6 +294,60 @@ fn line(job: &JobSummary) -> String {
         line.push_str(&format!("  ({})", printable(&job.label)));
     }
     line + "\n"
+}
+
+/// Runs `xdfs schedules` and returns the exit code.
+pub(crate) fn schedules(flags: &SchedulesFlags) -> u8 {
+    exit_code(list_schedules(flags).map(|()| SUCCESS))
+}
+
+fn list_schedules(flags: &SchedulesFlags) -> Result<(), Fault> {
+    let client = client(&flags.reach)?;
+    let mut after = None;
+    loop {
+        let page = client.schedules(after)?;
+        for schedule in &page.schedules {
+            match flags.reach.json {
+                true => print_json(schedule)?,
+                false => print(schedule_lines(schedule))?,
+            }
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// A schedule in a line, and what went wrong in others.
+fn schedule_lines(schedule: &Schedule) -> String {
+    let (source, target) = (printable(&schedule.source), printable(&schedule.target));
+    let every = printable(&schedule.every);
+    let mut text = format!(
+        "{}  every {every}, next at {}  {source} -> {target}",
+        schedule.id, schedule.next_at
+    );
+    if !schedule.label.is_empty() {
+        text.push_str(&format!("  ({})", printable(&schedule.label)));
+    }
+    text.push('\n');
+    if let Some(at) = schedule.skipped_at {
+        let count = schedule.skipped;
+        text.push_str(&format!(
+            "  {count} skipped since the job before had not ended, last at {at}\n"
+        ));
+    }
+    if let Some(failure) = &schedule.failure {
+        text.push_str(&format!("  {}\n", printable(&failure.sentence())));
+    }
+    text
+}
+
+/// Runs `xdfs schedule` and returns the exit code.
+pub(crate) fn schedule(command: &ScheduleCommand) -> u8 {
+    let ScheduleCommand::Delete(flags) = command;
+    let client = client(&flags.reach);
+    exit_code(client.and_then(|client| client.delete_schedule(flags.id).map(|()| SUCCESS)))
 }
 
 /// Runs `xdfs job` and returns the exit code.

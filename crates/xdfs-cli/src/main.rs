@@ -136,6 +136,10 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Jobs(flags) => jobs::jobs(&flags),
         #[cfg(feature = "service")]
         Command::Job { command } => jobs::job(&command),
+        #[cfg(feature = "service")]
+        Command::Schedules(flags) => jobs::schedules(&flags),
+        #[cfg(feature = "service")]
+        Command::Schedule { command } => jobs::schedule(&command),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(&dir),
     }

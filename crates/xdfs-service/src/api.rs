@@ -16,11 +16,11 @@ use serde::de::DeserializeOwned;
 use xdfs::{Code, Fault};
 
 use crate::access::{User, digest};
-use crate::id::JobId;
-use crate::model::{FailurePage, JobDetail, JobPage};
+use crate::id::{JobId, ScheduleId};
+use crate::model::{FailurePage, JobDetail, JobPage, Schedule, SchedulePage};
 use crate::problem::Problem;
 use crate::shared::Shared;
-use crate::spec::{JobSettings, Submission};
+use crate::spec::{JobSettings, ScheduleSubmission, Submission};
 use crate::state::{Actor, Change, StateName};
 use crate::store::Idempotency;
 use crate::watch::watch;
@@ -113,6 +113,68 @@ fn read<T: DeserializeOwned>(
 fn bad_query(error: QueryRejection) -> Problem {
     let fault = Fault::new(Code::InvalidArgument, "read the query", error.body_text());
     Problem::with_status(StatusCode::BAD_REQUEST, fault)
+}
+
+/// `POST /api/v1/schedules`: 201 with the schedule, or 200 if the key has one already.
+pub(crate) async fn add_schedule(
+    State(shared): State<Arc<Shared>>,
+    Extension(User(user)): Extension<User>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Response> {
+    let (body, submission): (_, ScheduleSubmission) = read("read the schedule", body)?;
+    let digest = digest(&String::from_utf8_lossy(&body));
+    let key = key(&headers)?;
+    let added = shared.store.add_schedule(&submission, &user, &digest, key);
+    let (id, is_new) = added.await?;
+    shared.upkeep.notify_one();
+    let status = match is_new {
+        true => StatusCode::CREATED,
+        false => StatusCode::OK,
+    };
+    let location = format!("/api/v1/schedules/{id}");
+    let schedule = shared.store.schedule(id).await?;
+    Ok((status, [(LOCATION, location)], Json(schedule)).into_response())
+}
+
+/// The query of `GET /api/v1/schedules`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SchedulesQuery {
+    after: Option<String>,
+    limit: Option<u32>,
+}
+
+/// `GET /api/v1/schedules`: a page of schedules, the newest first.
+pub(crate) async fn schedules(
+    State(shared): State<Arc<Shared>>,
+    query: Result<Query<SchedulesQuery>, QueryRejection>,
+) -> Answer<Json<SchedulePage>> {
+    let Query(query) = query.map_err(bad_query)?;
+    let after: Option<ScheduleId> = query.after.map(|id| id.parse()).transpose()?;
+    let limit = query.limit.unwrap_or(LIMIT).clamp(1, LIMIT_MAX);
+    let mut schedules = shared.store.schedules(after, limit + 1).await?;
+    let has_more = schedules.len() > limit as usize;
+    schedules.truncate(limit as usize);
+    let next = schedules.last().filter(|_| has_more).map(|one| one.id);
+    Ok(Json(SchedulePage { schedules, next }))
+}
+
+/// `GET /api/v1/schedules/{id}`: a schedule.
+pub(crate) async fn schedule(
+    State(shared): State<Arc<Shared>>,
+    Parameters(id): Parameters<String>,
+) -> Answer<Json<Schedule>> {
+    Ok(Json(shared.store.schedule(id.parse()?).await?))
+}
+
+/// `DELETE /api/v1/schedules/{id}`: deletes a schedule; its jobs stay.
+pub(crate) async fn delete_schedule(
+    State(shared): State<Arc<Shared>>,
+    Parameters(id): Parameters<String>,
+) -> Answer<StatusCode> {
+    shared.store.delete_schedule(id.parse()?).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// The query of `GET /api/v1/jobs`.

@@ -12,10 +12,10 @@ use xdfs::{Code, Fault};
 
 use crate::access::{Secret, hex, read_token};
 use crate::failure::Failure;
-use crate::id::JobId;
-use crate::model::{JobDetail, JobPage};
+use crate::id::{JobId, ScheduleId};
+use crate::model::{JobDetail, JobPage, Schedule, SchedulePage};
 use crate::service::URL_FILE;
-use crate::spec::{JobSettings, Submission};
+use crate::spec::{JobSettings, ScheduleSubmission, Submission};
 use crate::state::StateName;
 
 const OPERATION: &str = "ask the service";
@@ -191,6 +191,41 @@ impl ServiceClient {
             .header("Authorization", self.authorization())
             .header("Content-Type", "application/json");
         self.read(request.send(Self::written(settings)?))
+    }
+
+    /// Makes a schedule, which submits a job whenever its time has come. One whose answer is lost
+    /// can be made again with the same key.
+    ///
+    /// # Errors
+    /// The service can't be reached, or refuses the schedule.
+    pub fn schedule(&self, schedule: &ScheduleSubmission, key: &str) -> Result<Schedule, Fault> {
+        let request = self.agent.post(format!("{}/api/v1/schedules", self.url));
+        let request = request
+            .header("Authorization", self.authorization())
+            .header("Content-Type", "application/json")
+            .header("Idempotency-Key", key);
+        self.read(request.send(Self::written(schedule)?))
+    }
+
+    /// A page of schedules, the newest first.
+    ///
+    /// # Errors
+    /// The service can't be reached.
+    pub fn schedules(&self, after: Option<ScheduleId>) -> Result<SchedulePage, Fault> {
+        let after = after.map(|after| format!("&after={after}"));
+        let after = after.unwrap_or_default();
+        self.get(&format!("schedules?limit=1000{after}"))
+    }
+
+    /// Deletes a schedule. Its jobs stay.
+    ///
+    /// # Errors
+    /// The service can't be reached, or has no such schedule.
+    pub fn delete_schedule(&self, id: ScheduleId) -> Result<(), Fault> {
+        let url = format!("{}/api/v1/schedules/{id}", self.url);
+        let request = self.agent.delete(url);
+        let request = request.header("Authorization", self.authorization());
+        self.text(request.call()).map(drop)
     }
 
     /// Deletes a job that has ended.

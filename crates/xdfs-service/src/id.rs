@@ -82,6 +82,49 @@ impl<'de> Deserialize<'de> for JobId {
     }
 }
 
+/// The id of a schedule, likewise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ScheduleId(JobId);
+
+impl ScheduleId {
+    /// The id of a schedule that is made at this time.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn new(at: Time) -> Result<Self, Fault> {
+        JobId::new(at).map(Self)
+    }
+}
+
+impl fmt::Display for ScheduleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for ScheduleId {
+    type Err = Fault;
+
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        text.parse().map(Self).map_err(|_| {
+            let cause = "it isn't the id of a schedule";
+            Fault::new(Code::InvalidArgument, "understand", cause).path(text)
+        })
+    }
+}
+
+impl Serialize for ScheduleId {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for ScheduleId {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        JobId::deserialize(from).map(Self)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -31,6 +31,7 @@ mod model;
 mod page;
 mod problem;
 mod routes;
+mod rule;
 mod service;
 mod sessions;
 mod shared;
@@ -44,13 +45,13 @@ mod worker;
 
 pub use client::ServiceClient;
 pub use failure::Failure;
-pub use id::JobId;
+pub use id::{JobId, ScheduleId};
 pub use model::{
-    Counts, EntryFailure, FailurePage, JobDetail, JobPage, JobSummary, Transfer, TransferState,
-    Transition,
+    Counts, EntryFailure, FailurePage, JobDetail, JobPage, JobSummary, Schedule, SchedulePage,
+    Transfer, TransferState, Transition,
 };
 pub use service::{Service, ServiceHandle, ServiceOptions};
 pub use sessions::Sessions;
-pub use spec::{JobSettings, Submission};
+pub use spec::{JobSettings, ScheduleSubmission, Submission};
 pub use state::{Actor, Change, Rest, State, StateName, WorkerId};
 pub use time::{Moment, Time, parse_duration};

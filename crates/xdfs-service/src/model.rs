@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::id::JobId;
+use crate::id::{JobId, ScheduleId};
 use crate::state::StateName;
 use crate::time::Time;
 
@@ -132,6 +132,8 @@ pub struct JobSummary {
     /// The time at which it is deleted, if it has ended before; without one, the service keeps it
     /// as long as all others.
     pub keep_until: Option<Time>,
+    /// The schedule that submitted it.
+    pub schedule: Option<ScheduleId>,
     /// The number of retries in a row without progress.
     pub retries: u32,
     /// When it was submitted.
@@ -184,6 +186,48 @@ pub struct JobPage {
     pub jobs: Vec<JobSummary>,
     /// The cursor of the page that follows, for `after`; none after the last one.
     pub next: Option<JobId>,
+}
+
+/// A schedule, which submits a job whenever its time has come.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// Its id.
+    pub id: ScheduleId,
+    /// Who made it.
+    pub owner: String,
+    /// The label of its jobs.
+    pub label: String,
+    /// The source of their first transfer, for people.
+    pub source: String,
+    /// The target of their first transfer, for people.
+    pub target: String,
+    /// The rule of its times.
+    pub every: String,
+    /// When it was made.
+    pub created_at: Time,
+    /// When it submits the next job.
+    pub next_at: Time,
+    /// The last job that it submitted.
+    pub last_job: Option<JobId>,
+    /// When it did so.
+    pub last_at: Option<Time>,
+    /// The number of jobs that it has submitted.
+    pub submitted: u64,
+    /// The number of times that were skipped, since the last job had not ended.
+    pub skipped: u64,
+    /// The last of these times.
+    pub skipped_at: Option<Time>,
+    /// Why the last submission was refused.
+    pub failure: Option<Failure>,
+}
+
+/// A page of schedules, the newest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SchedulePage {
+    /// The schedules.
+    pub schedules: Vec<Schedule>,
+    /// The cursor of the page that follows, for `after`; none after the last one.
+    pub next: Option<ScheduleId>,
 }
 
 /// The running transfer of a job, as its worker knows it.

@@ -14,7 +14,7 @@ use xdfs::{Code, Fault};
 
 use crate::access::User;
 use crate::api::{Parameters, delete_job, make_change};
-use crate::model::{Counts, JobDetail, JobSummary, Transfer};
+use crate::model::{Counts, JobDetail, JobSummary, Schedule, Transfer};
 use crate::problem::Problem;
 use crate::shared::Shared;
 use crate::time::Time;
@@ -128,8 +128,12 @@ impl Row {
 
 /// The name of a job.
 fn title(job: &JobSummary) -> String {
-    match job.label.as_str() {
-        "" => format!("Copy of {}", last_name(&job.source)),
+    name(&job.label, &job.source)
+}
+
+fn name(label: &str, source: &str) -> String {
+    match label {
+        "" => format!("Copy of {}", last_name(source)),
         label => label.to_owned(),
     }
 }
@@ -233,6 +237,9 @@ impl JobBody {
         if let Some(time) = job.deadline.filter(|_| !job.state.is_end()) {
             terms.push(format!("to be done by {}", shown(&time)));
         }
+        if let Some(schedule) = job.schedule {
+            terms.push(format!("of schedule {schedule}"));
+        }
         if let Some(time) = job.keep_until {
             terms.push(format!("kept until {}", shown(&time)));
         }
@@ -329,6 +336,49 @@ pub(crate) async fn jobs(State(shared): State<Arc<Shared>>) -> Result<Html<Strin
     let jobs = shared.store.jobs(None, None, JOBS_SHOWN).await?;
     let rows = jobs.into_iter().map(|job| Row { job }).collect();
     Ok(rendered(&JobsPage { rows })?)
+}
+
+#[derive(Template)]
+#[template(path = "schedules.html")]
+struct SchedulesPage {
+    schedules: Vec<Schedule>,
+}
+
+impl SchedulesPage {
+    fn title(schedule: &Schedule) -> String {
+        name(&schedule.label, &schedule.source)
+    }
+
+    fn sentence(schedule: &Schedule) -> String {
+        let mut text = format!("{} submitted", schedule.submitted);
+        if let Some(at) = schedule.skipped_at {
+            let count = schedule.skipped;
+            let at = shown(&at);
+            text.push_str(&format!(
+                "; {count} skipped since the job before had not ended, last at {at}"
+            ));
+        }
+        text
+    }
+}
+
+/// `GET /schedules`: the newest schedules.
+pub(crate) async fn schedules(
+    State(shared): State<Arc<Shared>>,
+) -> Result<Html<String>, PageProblem> {
+    let schedules = shared.store.schedules(None, JOBS_SHOWN).await?;
+    Ok(rendered(&SchedulesPage { schedules })?)
+}
+
+/// `POST /schedules/{id}/delete`: a button.
+pub(crate) async fn delete_schedule(
+    State(shared): State<Arc<Shared>>,
+    path: Result<Parameters<String>, Problem>,
+) -> Result<Redirect, PageProblem> {
+    let Parameters(id) = path?;
+    let id = id.parse::<crate::ScheduleId>()?;
+    shared.store.delete_schedule(id).await?;
+    Ok(Redirect::to("/schedules"))
 }
 
 /// `GET /live`: rows of the list, as they change.

@@ -39,6 +39,14 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/api/v1/jobs/{id}/events", get(api::events))
         .route("/api/v1/jobs/{id}/failures", get(api::failures))
         .route("/api/v1/events", get(api::all_events))
+        .route(
+            "/api/v1/schedules",
+            get(api::schedules).post(api::add_schedule),
+        )
+        .route(
+            "/api/v1/schedules/{id}",
+            get(api::schedule).delete(api::delete_schedule),
+        )
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(&shared), api_user));
@@ -46,6 +54,8 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/", get(page::jobs))
         .route("/live", get(page::live_jobs))
         .route("/jobs/{id}", get(page::job))
+        .route("/schedules", get(page::schedules))
+        .route("/schedules/{id}/delete", post(page::delete_schedule))
         .route("/jobs/{id}/live", get(page::live_job))
         .route("/jobs/{id}/{change}", post(page::change))
         .method_not_allowed_fallback(wrong_method)

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use xdfs::{Code, Fault, Job, JobPlace};
 
+use crate::rule::Rule;
 use crate::time::{Moment, Time};
 
 /// Version of the form of a submission.
@@ -126,6 +127,54 @@ impl Submission {
             deadline,
             keep_until,
         })
+    }
+}
+
+/// A schedule as a client submits it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleSubmission {
+    /// The rule of its times: an interval of a minute or more, such as `6h`, or the five fields of
+    /// cron and perhaps a time zone, such as `30 2 * * 1-5 Europe/Berlin`.
+    pub every: String,
+    /// The rule begins here; otherwise at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts_at: Option<Moment>,
+    /// What is submitted each time. It has no `starts_at`, and its other times are durations.
+    pub job: Submission,
+}
+
+impl ScheduleSubmission {
+    /// Checks what can be checked. Returns the rule, the first time, and the transfers of a job.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`] with the field.
+    pub(crate) fn check(&self, now: Time) -> Result<(Rule, Time, Vec<Spec>), Fault> {
+        let rule = Rule::parse(&self.every)?;
+        let within = |mut fault: Fault| {
+            fault.path.splice(..0, *b"job.");
+            fault
+        };
+        let specs = self.job.specs().map_err(within)?;
+        self.job.times(now).map_err(within)?;
+        if self.job.starts_at.is_some() {
+            let cause = "a schedule says when its jobs start";
+            return Err(invalid("job.starts_at", cause));
+        }
+        let times = [
+            ("job.deadline", self.job.deadline),
+            ("job.keep_until", self.job.keep_until),
+        ];
+        for (field, time) in times {
+            if matches!(time, Some(Moment::At(_))) {
+                let cause = "each job of a schedule needs its own: a duration";
+                return Err(invalid(field, cause));
+            }
+        }
+        let from = self.starts_at.map_or(now, |moment| moment.from(now));
+        let first = rule.first(from);
+        let first = first.ok_or_else(|| invalid("every", "its time never comes"))?;
+        Ok((rule, first, specs))
     }
 }
 

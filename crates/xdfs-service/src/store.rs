@@ -7,6 +7,7 @@ mod changes;
 mod claims;
 mod jobs;
 mod rows;
+mod schedules;
 mod sessions;
 mod submissions;
 mod terms;
@@ -47,9 +48,14 @@ const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// The steps to the schema, each with its number: what both SQLite and PostgreSQL understand. One
 /// that has been released is never changed.
-const MIGRATIONS: [(i64, &str, &str); 2] = [
+const MIGRATIONS: [(i64, &str, &str); 3] = [
     (1, "jobs", include_str!("../migrations/0001_jobs.sql")),
     (2, "terms", include_str!("../migrations/0002_terms.sql")),
+    (
+        3,
+        "schedules",
+        include_str!("../migrations/0003_schedules.sql"),
+    ),
 ];
 
 /// The database of a service.

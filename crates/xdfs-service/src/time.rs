@@ -30,7 +30,7 @@ impl Time {
 
     /// The time so many microseconds after the beginning of 1970.
     #[must_use]
-    pub fn from_microseconds(microseconds: i64) -> Self {
+    pub const fn from_microseconds(microseconds: i64) -> Self {
         Self(microseconds)
     }
 

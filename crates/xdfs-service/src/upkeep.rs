@@ -1,5 +1,5 @@
-//! What has to happen when its time has come, without a request: deadlines, and the end of what is
-//! kept.
+//! What has to happen when its time has come, without a request: deadlines, the jobs of schedules,
+//! and the end of what is kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,13 @@ async fn look(shared: &Shared, keep: Option<Duration>) -> Result<Option<Time>, F
             Err(fault) => return Err(fault),
         }
     }
+    for id in shared.store.submit_due(now).await? {
+        shared.live.changed(id);
+        shared.workers.wake.notify_one();
+    }
     while shared.store.expire(now, keep).await? {}
     while shared.store.sweep().await? {}
-    shared.store.next_deadline(now).await
+    let deadline = shared.store.next_deadline(now).await?;
+    let due = shared.store.next_of_schedules().await?;
+    Ok(deadline.into_iter().chain(due).min())
 }

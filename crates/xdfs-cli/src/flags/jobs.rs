@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Subcommand, ValueHint};
 use tracing::Level;
 use xdfs::settings::size;
-use xdfs_service::{JobId, Moment, StateName, parse_duration};
+use xdfs_service::{JobId, Moment, ScheduleId, StateName, parse_duration};
 
 /// How long jobs are kept after they have ended, by default.
 const KEEP: &str = "30d";
@@ -115,7 +115,8 @@ Examples:
   xdfs submit big.img xdfs://host/big.img
   xdfs submit -r runs lab:archive          a directory
   xdfs submit --sync runs lab:runs         only what differs
-  xdfs submit --wait -r runs lab:archive   until it ends, with the exit code of the job")]
+  xdfs submit --wait -r runs lab:archive   until it ends, with the exit code of the job
+  xdfs submit --sync --every '30 2 * * *' runs lab:runs    each night, until 'xdfs schedule delete'")]
 pub(crate) struct SubmitFlags {
     /// The source: a local path, or a URL.
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
@@ -161,6 +162,13 @@ pub(crate) struct SubmitFlags {
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(crate) at: Option<Moment>,
 
+    /// Submit such a job again and again: at an interval of a minute or more, such as 6h, or at
+    /// times of cron, such as '30 2 * * 1-5' or '30 2 * * 1-5 Europe/Berlin'. The id of the schedule
+    /// is printed. A time at which the last job has not ended is skipped. Without --at the schedule
+    /// begins at once; --deadline and --keep are durations then.
+    #[arg(long, value_name = "RULE", conflicts_with = "wait")]
+    pub(crate) every: Option<String>,
+
     /// Fail unless it is done by this time, or within this duration from now.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(crate) deadline: Option<Moment>,
@@ -188,6 +196,34 @@ pub(crate) struct JobsFlags {
     /// Only those in this state, such as queued, running, paused, succeeded, failed, cancelled.
     #[arg(long, value_name = "STATE")]
     pub(crate) state: Option<StateName>,
+
+    #[command(flatten)]
+    pub(crate) reach: ReachFlags,
+}
+
+/// List the schedules of the service, the newest first.
+///
+/// A schedule submits a job whenever its time has come; 'xdfs submit --every' makes one. Times that
+/// pass while the service doesn't run are made up for by one job.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SchedulesFlags {
+    #[command(flatten)]
+    pub(crate) reach: ReachFlags,
+}
+
+/// The actions of `xdfs schedule`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ScheduleCommand {
+    /// Delete a schedule. Its jobs stay.
+    Delete(ScheduleFlags),
+}
+
+/// A schedule, and how to reach it.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ScheduleFlags {
+    /// The id of the schedule.
+    #[arg(value_name = "ID")]
+    pub(crate) id: ScheduleId,
 
     #[command(flatten)]
     pub(crate) reach: ReachFlags,

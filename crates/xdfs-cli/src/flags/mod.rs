@@ -49,7 +49,8 @@ pub(crate) use filter::FilterFlags;
 pub(crate) use gridftp::{DataNodeFlags, GridftpCommand};
 #[cfg(feature = "service")]
 pub(crate) use jobs::{
-    DataFlag, JobCommand, JobFlags, JobsFlags, ReachFlags, ServiceFlags, SetFlags, SubmitFlags,
+    DataFlag, JobCommand, JobFlags, JobsFlags, ReachFlags, ScheduleCommand, SchedulesFlags,
+    ServiceFlags, SetFlags, SubmitFlags,
 };
 pub(crate) use look::{
     CatFlags, ColorFlag, DfFlags, DuFlags, FindFlags, LsFlags, PathFlags, StatFlags, SumFlags,
@@ -236,6 +237,15 @@ Examples:
         /// The action.
         #[command(subcommand)]
         command: JobCommand,
+    },
+    #[cfg(feature = "service")]
+    Schedules(SchedulesFlags),
+    /// Delete a schedule of the service.
+    #[cfg(feature = "service")]
+    Schedule {
+        /// The action.
+        #[command(subcommand)]
+        command: ScheduleCommand,
     },
     /// Print a completion script for a shell.
     ///

@@ -5,8 +5,10 @@ use xdfs::{Code, Fault};
 
 use super::{OPERATION, Row, fault};
 use crate::failure::Failure;
-use crate::id::JobId;
-use crate::model::{Counts, EntryFailure, JobSummary, Transfer, TransferState, Transition};
+use crate::id::{JobId, ScheduleId};
+use crate::model::{
+    Counts, EntryFailure, JobSummary, Schedule, Transfer, TransferState, Transition,
+};
 use crate::time::Time;
 
 /// A row that isn't as the schema has it.
@@ -71,6 +73,32 @@ pub(super) fn id(row: &Row, column: &str) -> Result<JobId, Fault> {
     text(row, column)?.parse()
 }
 
+fn schedule_id(row: &Row) -> Result<Option<ScheduleId>, Fault> {
+    let id: Option<String> = row.try_get("schedule_id").map_err(fault)?;
+    id.map(|id| id.parse()).transpose()
+}
+
+pub(super) fn schedule(row: &Row) -> Result<Schedule, Fault> {
+    let some = |time: Option<Time>| time.ok_or_else(|| damaged("a schedule without a time"));
+    let last_job: Option<String> = row.try_get("last_job").map_err(fault)?;
+    Ok(Schedule {
+        id: text(row, "id")?.parse()?,
+        owner: text(row, "owner")?,
+        label: text(row, "label")?,
+        source: text(row, "source")?,
+        target: text(row, "target")?,
+        every: text(row, "rule")?,
+        created_at: some(time(row, "created_at")?)?,
+        next_at: some(time(row, "next_at")?)?,
+        last_job: last_job.map(|id| id.parse()).transpose()?,
+        last_at: time(row, "last_at")?,
+        submitted: unsigned(row.try_get("submitted").map_err(fault)?),
+        skipped: unsigned(row.try_get("skipped").map_err(fault)?),
+        skipped_at: time(row, "skipped_at")?,
+        failure: failure(row)?,
+    })
+}
+
 pub(super) fn summary(row: &Row) -> Result<JobSummary, Fault> {
     let submitted_at = time(row, "submitted_at")?;
     Ok(JobSummary {
@@ -88,6 +116,7 @@ pub(super) fn summary(row: &Row) -> Result<JobSummary, Fault> {
         starts_at: time(row, "starts_at")?,
         deadline: time(row, "deadline")?,
         keep_until: time(row, "keep_until")?,
+        schedule: schedule_id(row)?,
         retries: small(row, "retries")?,
         submitted_at: submitted_at.ok_or_else(|| damaged("a job without a time"))?,
         started_at: time(row, "started_at")?,

@@ -4,9 +4,9 @@ use xdfs::{Code, Fault};
 
 use super::changes::write_transition;
 use super::rows::{id, text};
-use super::{Store, fault};
-use crate::id::JobId;
-use crate::spec::Submission;
+use super::{Connection, Store, fault};
+use crate::id::{JobId, ScheduleId};
+use crate::spec::{Spec, Submission, Times};
 use crate::state::{Actor, StateName};
 use crate::time::Time;
 
@@ -23,6 +23,80 @@ pub(crate) struct Submitted {
 pub(crate) struct Idempotency<'a> {
     pub(crate) key: &'a str,
     pub(crate) digest: &'a str,
+}
+
+impl Idempotency<'_> {
+    /// The refusal of a key that has submitted something else.
+    pub(super) fn used() -> Fault {
+        let cause = "another one was submitted with the same Idempotency-Key";
+        let fault = Fault::new(Code::AlreadyExists, "submit the job", cause);
+        fault.hint("use another key for another job")
+    }
+}
+
+/// What is known of a job beside its submission.
+pub(super) struct Terms<'a> {
+    pub(super) specs: Vec<Spec>,
+    pub(super) times: Times,
+    pub(super) owner: &'a str,
+    /// The schedule that submits it.
+    pub(super) schedule: Option<ScheduleId>,
+}
+
+/// Adds a job, which has been checked.
+pub(super) async fn insert(
+    connection: &mut Connection,
+    submission: &Submission,
+    Terms {
+        specs,
+        times,
+        owner,
+        schedule,
+    }: Terms<'_>,
+    at: Time,
+) -> Result<JobId, Fault> {
+    let id = JobId::new(at)?;
+    sqlx::query(
+        "INSERT INTO jobs (id, owner, label, state, submitted_at, retries, retries_max,
+         priority, starts_at, deadline, keep_until, schedule_id)
+         VALUES ($1, $2, $3, 'queued', $4, 0, $5, $6, $7, $8, $9, $10)",
+    )
+    .bind(id.to_string())
+    .bind(owner)
+    .bind(&submission.label)
+    .bind(at.microseconds())
+    .bind(submission.retries_max)
+    .bind(i64::from(submission.priority))
+    .bind(times.starts_at.map(Time::microseconds))
+    .bind(times.deadline.map(Time::microseconds))
+    .bind(times.keep_until.map(Time::microseconds))
+    .bind(schedule.map(|id| id.to_string()))
+    .execute(&mut *connection)
+    .await
+    .map_err(fault)?;
+    for (position, spec) in (0_i64..).zip(specs) {
+        sqlx::query(
+            "INSERT INTO transfers (job_id, position, kind, source, target, spec, state,
+             attempts, bytes, files, failed)
+             VALUES ($1, $2, $3, $4, $5, $6, 'waiting', 0, 0, 0, 0)",
+        )
+        .bind(id.to_string())
+        .bind(position)
+        .bind(spec.kind)
+        .bind(spec.source)
+        .bind(spec.target)
+        .bind(spec.text)
+        .execute(&mut *connection)
+        .await
+        .map_err(fault)?;
+    }
+    let (actor, reason) = match schedule {
+        None => (Actor::User(owner.to_owned()), "submitted".to_owned()),
+        Some(id) => (Actor::Service, format!("submitted by schedule {id}")),
+    };
+    let names = (None, StateName::Queued);
+    write_transition(connection, id, at, &actor, names, &reason).await?;
+    Ok(id)
 }
 
 impl Store {
@@ -52,48 +126,19 @@ impl Store {
             .map_err(fault)?;
             if let Some(row) = row {
                 if text(&row, "digest")? != digest {
-                    let cause = "another job was submitted with the same Idempotency-Key";
-                    let fault = Fault::new(Code::AlreadyExists, "submit the job", cause);
-                    return Err(fault.hint("use another key for another job"));
+                    return Err(Idempotency::used());
                 }
                 let id = id(&row, "job_id")?;
                 return Ok(Submitted { id, is_new: false });
             }
         }
-        let id = JobId::new(at)?;
-        sqlx::query(
-            "INSERT INTO jobs (id, owner, label, state, submitted_at, retries, retries_max,
-             priority, starts_at, deadline, keep_until)
-             VALUES ($1, $2, $3, 'queued', $4, 0, $5, $6, $7, $8, $9)",
-        )
-        .bind(id.to_string())
-        .bind(owner)
-        .bind(&submission.label)
-        .bind(at.microseconds())
-        .bind(submission.retries_max)
-        .bind(i64::from(submission.priority))
-        .bind(times.starts_at.map(Time::microseconds))
-        .bind(times.deadline.map(Time::microseconds))
-        .bind(times.keep_until.map(Time::microseconds))
-        .execute(&mut *transaction)
-        .await
-        .map_err(fault)?;
-        for (position, spec) in (0_i64..).zip(specs) {
-            sqlx::query(
-                "INSERT INTO transfers (job_id, position, kind, source, target, spec, state,
-                 attempts, bytes, files, failed)
-                 VALUES ($1, $2, $3, $4, $5, $6, 'waiting', 0, 0, 0, 0)",
-            )
-            .bind(id.to_string())
-            .bind(position)
-            .bind(spec.kind)
-            .bind(spec.source)
-            .bind(spec.target)
-            .bind(spec.text)
-            .execute(&mut *transaction)
-            .await
-            .map_err(fault)?;
-        }
+        let terms = Terms {
+            specs,
+            times,
+            owner,
+            schedule: None,
+        };
+        let id = insert(&mut transaction, submission, terms, at).await?;
         if let Some(Idempotency { key, digest }) = idempotency {
             sqlx::query(
                 "INSERT INTO submissions (owner, idempotency_key, digest, job_id)
@@ -107,9 +152,6 @@ impl Store {
             .await
             .map_err(fault)?;
         }
-        let actor = Actor::User(owner.to_owned());
-        let names = (None, StateName::Queued);
-        write_transition(&mut transaction, id, at, &actor, names, "submitted").await?;
         transaction.commit().await.map_err(fault)?;
         Ok(Submitted { id, is_new: true })
     }

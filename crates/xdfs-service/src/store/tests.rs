@@ -1,5 +1,6 @@
 //! The database: what is written is read again, after a restart too.
 
+mod schedules;
 mod terms;
 
 use super::*;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use xdfs::Code;
-use xdfs_service::{JobSettings, Moment, StateName, Submission};
+use xdfs_service::{JobSettings, Moment, ScheduleSubmission, StateName, Submission};
+use xdfs_testkit::wait;
 
 use super::{Scene, agent, status, text};
 
@@ -173,4 +174,56 @@ fn terms_that_suit_no_job_are_refused_with_their_field() {
     assert_eq!(same.transitions.len(), job.transitions.len());
     client.change(id, "cancel").unwrap();
     scene.until_ended(id);
+}
+
+#[test]
+fn a_schedule_begins_at_once_and_is_listed_and_deleted() {
+    let scene = Scene::new();
+    let file = scene.path("file");
+    fs::write(&file, "content").unwrap();
+    let client = scene.client();
+    let label = "<b>nightly";
+    let mut schedule = ScheduleSubmission {
+        every: "6h".to_owned(),
+        starts_at: None,
+        job: Submission::new(label, vec![scene.upload(&file, "copied", None)]),
+    };
+    let made = client.schedule(&schedule, "1").unwrap();
+    assert_eq!((made.every.as_str(), made.label.as_str()), ("6h", label));
+    let again = client.schedule(&schedule, "1").unwrap();
+    assert_eq!(again.id, made.id);
+    let started = wait::until(super::PATIENCE, || {
+        client.schedules(None).unwrap().schedules[0]
+            .last_job
+            .is_some()
+    });
+    assert!(started);
+    let listed = client.schedules(None).unwrap();
+    assert_eq!((listed.schedules.len(), listed.next), (1, None));
+    assert_eq!(listed.schedules[0].next_at, made.next_at.after(DAY / 4));
+    let done = scene.until_ended(listed.schedules[0].last_job.unwrap());
+    assert_eq!(done.job.state, StateName::Succeeded, "{done:#?}");
+    assert_eq!(done.job.schedule, Some(made.id));
+    assert_eq!(fs::read(scene.path("root/copied")).unwrap(), b"content");
+    let page = agent()
+        .get(format!("{}/schedules", scene.url))
+        .header("Authorization", scene.token());
+    let page = text(page.call().unwrap());
+    assert!(
+        page.contains("1 submitted") && page.contains("6h"),
+        "{page}"
+    );
+    assert!(!page.contains(label), "{page}");
+
+    for rule in ["", "5s", "* * *", "0 0 30 2 *", &"x".repeat(1 << 20)] {
+        schedule.every = rule.to_owned();
+        let refused = client.schedule(&schedule, "2").unwrap_err();
+        assert_eq!(refused.code, Code::InvalidArgument, "{refused}");
+        assert_eq!(refused.path, b"every");
+    }
+    client.delete_schedule(made.id).unwrap();
+    let gone = client.delete_schedule(made.id).unwrap_err();
+    assert_eq!(gone.code, Code::NotFound);
+    assert!(client.schedules(None).unwrap().schedules.is_empty());
+    assert!(client.job(done.job.id).is_ok());
 }
