@@ -20,7 +20,7 @@
 //! Keys are Ed25519, ECDSA on P-256 or P-384, and RSA of 2048 to 8192 bits with SHA-2. Private RSA
 //! keys are supported only through an agent. Callers: the client's [`prove`] with a [`SigningKey`]
 //! or a key of an [`Agent`]; the server's [`admit`] with [`AuthorizedKeys`]; `xdfs keygen` calls
-//! [`make_key`].
+//! [`make_key`]. The transfer service signs its manifests by [`sign_message`].
 
 #[cfg(unix)]
 mod agent;
@@ -28,6 +28,7 @@ mod authorized;
 mod container;
 pub(crate) mod file;
 mod make;
+mod message;
 mod proof;
 mod public;
 mod signer;
@@ -37,6 +38,7 @@ mod wire;
 pub use agent::{Agent, AgentKey, Identity};
 pub use authorized::AuthorizedKeys;
 pub use make::make_key;
+pub use message::{sign_message, signer_of_message};
 pub use proof::{admit, claimed, prove, verify};
 pub use public::{Algorithm, PublicKey};
 pub use signer::{Signer, SigningKey};

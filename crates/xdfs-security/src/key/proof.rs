@@ -4,6 +4,7 @@ use aws_lc_rs::digest::{SHA512, digest};
 use xdfs_proto::fault::{Code, Fault};
 
 use super::authorized::AuthorizedKeys;
+use super::message;
 use super::public::PublicKey;
 use super::signer::Signer;
 use super::wire::{Reader, put_string};
@@ -82,12 +83,7 @@ fn signed_data(user: &str, binding: &Binding, key: &PublicKey) -> Vec<u8> {
     put_string(&mut message, binding);
     put_string(&mut message, user.as_bytes());
     put_string(&mut message, key.as_bytes());
-    let mut data = b"SSHSIG".to_vec();
-    put_string(&mut data, NAMESPACE);
-    put_string(&mut data, b"");
-    put_string(&mut data, b"sha512");
-    put_string(&mut data, digest(&SHA512, &message).as_ref());
-    data
+    message::signed_data(NAMESPACE, digest(&SHA512, &message).as_ref())
 }
 
 fn refusal() -> Fault {

@@ -2,6 +2,7 @@
 
 mod keys;
 mod list;
+mod message;
 mod proof;
 mod sample;
 

@@ -11,6 +11,7 @@
 //! - A proof with scopes gives no right to tunnels: its scopes are about paths.
 
 mod config;
+mod network;
 mod pattern;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ pub use xdfs_proto::tunnel::Action;
 use xdfs_proto::tunnel::{Host, Target};
 
 pub use config::{RuleConfig, TunnelsConfig};
+pub use network::{Network, is_public, is_special};
 use pattern::{HostPattern, Ports};
 
 use crate::{Method, Principal};

@@ -1,9 +1,11 @@
 //! Patterns of hosts and ports.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use xdfs_proto::tunnel::Host;
+
+use super::network::{Network, is_special};
 
 /// Hosts, or one Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +17,7 @@ pub(super) enum HostPattern {
     /// `*.NAME`: the names beneath this one, kept with the dot, likewise.
     Beneath(String),
     /// `ADDRESS` or `ADDRESS/BITS`: these addresses, by whatever name.
-    Network(IpAddr, u8),
+    Network(Network),
     /// `unix:PATH`.
     Socket(String),
 }
@@ -31,15 +33,8 @@ impl HostPattern {
                 false => Err("a socket is unix: and its absolute path, without patterns"),
             };
         }
-        if let Some((address, bits)) = text.split_once('/') {
-            let address: IpAddr = address.parse().map_err(|_| "this is no network")?;
-            let most = if address.is_ipv4() { 32 } else { 128 };
-            let bits = bits.parse().ok().filter(|bits| *bits <= most);
-            let bits = bits.ok_or("a network has up to 32 bits, or 128 for IPv6")?;
-            return match prefix(address, bits) == prefix(address, most) {
-                true => Ok(Self::Network(address, bits)),
-                false => Err("the network has bits set behind its prefix"),
-            };
+        if text.contains('/') {
+            return Network::parse(text).map(Self::Network);
         }
         let (is_beneath, name) = match text.strip_prefix("*.") {
             Some(name) => (true, name),
@@ -48,10 +43,7 @@ impl HostPattern {
         match (Host::parse(name), is_beneath) {
             (Some(Host::Name(name)), true) => Ok(Self::Beneath(format!(".{name}"))),
             (Some(Host::Name(name)), false) => Ok(Self::Name(name)),
-            (Some(Host::Address(address)), false) => Ok(Self::Network(
-                address,
-                if address.is_ipv4() { 32 } else { 128 },
-            )),
+            (Some(Host::Address(address)), false) => Ok(Self::Network(address.into())),
             _ => Err("a host is a name, *.NAME, *, an address, a network or unix:PATH"),
         }
     }
@@ -83,80 +75,8 @@ impl HostPattern {
                 let is_localhost = *self == Self::Name("localhost".into()) && address.is_loopback();
                 is_own && (is_localhost || !is_special(address))
             }
-            Self::Network(network, bits) => {
-                network.is_ipv4() == address.is_ipv4()
-                    && prefix(*network, *bits) == prefix(address, *bits)
-            }
+            Self::Network(network) => network.contains(address),
             Self::Socket(_) => false,
-        }
-    }
-}
-
-/// The first `bits` of an address, the others cleared.
-fn prefix(address: IpAddr, bits: u8) -> u128 {
-    // At the upper end, so that one mask serves both families.
-    let value = match address {
-        IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
-        IpAddr::V6(address) => address.to_bits(),
-    };
-    let cleared = 128 - u32::from(bits.min(128));
-    value & u128::MAX.checked_shl(cleared).unwrap_or(0)
-}
-
-/// Networks of providers, in which clouds keep their metadata services besides the link.
-const OF_PROVIDERS: [(IpAddr, u8); 7] = [
-    // Shared by a provider and its customers (RFC 6598); Alibaba's service is 100.100.100.200.
-    (IpAddr::V4(Ipv4Addr::new(100, 64, 0, 0)), 10),
-    // For protocols (RFC 6890); Oracle's is 192.0.0.192.
-    (IpAddr::V4(Ipv4Addr::new(192, 0, 0, 0)), 24),
-    // Azure's.
-    (IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)), 32),
-    // By IPv6: AWS' (fd00:ec2::254), Google's (fd20:ce::254), Alibaba's (fd00:100:100::200) and
-    // Scaleway's (fd00:42::42).
-    (local_network(0xfd00, 0xec2, 0), 32),
-    (local_network(0xfd20, 0xce, 0), 32),
-    (local_network(0xfd00, 0x100, 0x100), 48),
-    (local_network(0xfd00, 0x42, 0), 32),
-];
-
-const fn local_network(first: u16, second: u16, third: u16) -> IpAddr {
-    IpAddr::V6(Ipv6Addr::new(first, second, third, 0, 0, 0, 0, 0))
-}
-
-/// Whether an address has a meaning of its own: the server itself, its link or its provider's
-/// network (where clouds keep their metadata services), or no single host.
-fn is_special(address: IpAddr) -> bool {
-    let is_in = |(network, bits): &(IpAddr, u8)| {
-        network.is_ipv4() == address.is_ipv4() && prefix(*network, *bits) == prefix(address, *bits)
-    };
-    if OF_PROVIDERS.iter().any(is_in) {
-        return true;
-    }
-    match address {
-        IpAddr::V4(v4) => {
-            v4.is_loopback()
-                || v4.is_link_local()
-                || v4.is_unspecified()
-                || v4.is_multicast()
-                || v4.is_broadcast()
-                // "This network" (RFC 1122, section 3.2.1.3): Linux takes it for itself.
-                || v4.octets()[0] == 0
-                // Reserved (RFC 1112, section 4).
-                || v4.octets()[0] >= 240
-        }
-        IpAddr::V6(v6) => {
-            let first = v6.segments()[0];
-            let start = &v6.segments()[..6];
-            // Those that hold an IPv4 address: NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056) and SIIT
-            // (RFC 2765).
-            let is_translated = *start == [0x64, 0xff9b, 0, 0, 0, 0]
-                || start[..3] == [0x64, 0xff9b, 1]
-                || first == 0x2002
-                || *start == [0, 0, 0, 0, 0xffff, 0];
-            // IPv4-compatible (RFC 4291, section 2.5.5.1), the unspecified address and loopback.
-            let is_compatible = v6.segments()[..6] == [0; 6];
-            // Link-local and the former site-local ones (RFC 4291, section 2.5.6; RFC 3879).
-            first & 0xff80 == 0xfe80 || v6.is_multicast() || is_translated || is_compatible
         }
     }
 }

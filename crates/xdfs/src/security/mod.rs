@@ -26,9 +26,11 @@ pub use xdfs_security::Level;
 pub use xdfs_security::export::{ExportConfig, ExportsConfig, GrantConfig, Rights};
 pub use xdfs_security::guard::Limits as GuardLimits;
 pub use xdfs_security::identity::{Fingerprint, minute, read_certificates};
-pub use xdfs_security::key::{PublicKey, make_key};
+pub use xdfs_security::key::{
+    PublicKey, Signer, SigningKey, make_key, sign_message, signer_of_message,
+};
 pub use xdfs_security::password::UsersFile;
 pub use xdfs_security::token::{Config as TokenConfig, IssuerConfig};
 pub use xdfs_security::trust::{KnownHost, KnownHosts, NewHosts, TrustPolicy, host_port};
 pub use xdfs_security::trusted;
-pub use xdfs_security::tunnel::{RuleConfig, TunnelsConfig};
+pub use xdfs_security::tunnel::{Network, RuleConfig, TunnelsConfig, is_public};
