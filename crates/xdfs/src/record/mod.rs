@@ -249,6 +249,13 @@ impl<'a> Record<'a> {
         Self(Body::Difference(body))
     }
 
+    /// `difference`: a file of a list, of this size, that isn't there (`None`), or not the same: of
+    /// the size that was found, or no file.
+    #[must_use]
+    pub fn file_difference(path: &[u8], size: u64, found: Option<Option<u64>>) -> Self {
+        Self(Body::Difference(DifferenceBody::of_file(path, size, found)))
+    }
+
     /// `check`: the result of a comparison of two trees.
     #[must_use]
     pub fn check(source: &'a str, target: &'a str, counts: CheckCounts) -> Self {

@@ -143,6 +143,21 @@ impl DifferenceBody {
             target_size: target.map(size),
         }
     }
+
+    pub(super) fn of_file(path: &[u8], size: u64, found: Option<Option<u64>>) -> Self {
+        let file = FileKind::File.as_str();
+        Self {
+            path: path.into(),
+            difference: match found {
+                Some(_) => "differs",
+                None => "missing",
+            },
+            source_kind: Some(file),
+            target_kind: found.flatten().map(|_| file),
+            source_size: Some(size),
+            target_size: found.flatten(),
+        }
+    }
 }
 
 /// The entries of two trees that were compared, by the outcome.
