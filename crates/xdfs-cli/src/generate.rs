@@ -150,6 +150,7 @@ mod tests {
             "schedules",
             "schedule",
             "schedule-delete",
+            "verify-manifest",
         ];
         for (is_built_in, commands) in [
             (cfg!(feature = "gsi"), proxy),

@@ -12,15 +12,15 @@ use xdfs::{
 };
 use xdfs_service::{
     JobDetail, JobSettings, JobSummary, Schedule, ScheduleSubmission, Service, ServiceClient,
-    ServiceOptions, Sessions, StateName, Submission, Time,
+    ServiceOptions, Sessions, StateName, Submission, Time, WebhookOptions, WebhookSecret,
 };
 
 use crate::console::{Console, printable, warn};
 use crate::context::Context;
 use crate::exit_codes::SUCCESS;
 use crate::flags::{
-    DataFlag, JobCommand, JobFlags, JobsFlags, OutputFlags, ReachFlags, ScheduleCommand,
-    SchedulesFlags, ServiceFlags, SetFlags, SubmitFlags,
+    DataFlag, JobCommand, JobFlags, JobsFlags, ManifestFlags, OutputFlags, ReachFlags,
+    ScheduleCommand, SchedulesFlags, ServiceFlags, SetFlags, SubmitFlags,
 };
 use crate::human;
 use crate::interrupt::handle_signals;
@@ -59,12 +59,29 @@ fn folder(flag: &DataFlag) -> Result<PathBuf, Fault> {
     })
 }
 
+/// The secret of webhooks, if it isn't the one in the folder of the service.
+fn webhook_secret(flags: &ServiceFlags) -> Result<Option<WebhookSecret>, Fault> {
+    const VARIABLE: &str = "XDFS_WEBHOOK_SECRET";
+    match (&flags.webhook_secret, std::env::var(VARIABLE)) {
+        (Some(path), _) => WebhookSecret::read(path).map(Some),
+        (None, Ok(text)) => {
+            let secret = WebhookSecret::parse(&text);
+            secret.map(Some).map_err(|fault| fault.path(VARIABLE))
+        }
+        (None, Err(_)) => Ok(None),
+    }
+}
+
 fn serve(flags: &ServiceFlags) -> Result<(), Fault> {
     let options = ServiceOptions {
         listen: flags.listen,
         data: folder(&flags.data)?,
         workers: flags.workers as usize,
         keep: flags.keep.0,
+        webhooks: WebhookOptions {
+            allow: flags.webhook_allow.clone(),
+            secret: webhook_secret(flags)?,
+        },
         sessions: Sessions::of_user(),
     };
     let service = Service::bind(options)?;
@@ -170,6 +187,8 @@ fn submit_job(config: &ClientConfig, flags: &SubmitFlags) -> Result<u8, Fault> {
     submission.priority = flags.priority;
     submission.deadline = flags.deadline;
     submission.keep_until = flags.keep;
+    submission.manifest = flags.manifest;
+    submission.webhook.clone_from(&flags.webhook);
     let client = client(&flags.reach)?;
     let key = ServiceClient::new_key()?;
     if let Some(every) = &flags.every {
@@ -362,10 +381,17 @@ pub(crate) fn job(command: &JobCommand) -> u8 {
         JobCommand::Resume(flags) => change(flags, "resume"),
         JobCommand::Retry(flags) => change(flags, "retry"),
         JobCommand::Set(flags) => set(flags),
+        JobCommand::Manifest(flags) => manifest(flags),
         JobCommand::Delete(flags) => client(&flags.reach)
             .and_then(|client| client.delete(flags.id))
             .map(|()| SUCCESS),
     })
+}
+
+fn manifest(flags: &ManifestFlags) -> Result<u8, Fault> {
+    let client = ServiceClient::new(&folder(&flags.data)?, flags.service.as_deref())?;
+    client.manifest(flags.id, |part| print(part))?;
+    Ok(SUCCESS)
 }
 
 fn set(flags: &SetFlags) -> Result<u8, Fault> {
@@ -442,6 +468,13 @@ fn description(detail: &JobDetail) -> String {
     }
     for one in &detail.failures {
         text.push_str(&format!("  {}\n", printable(&one.failure.sentence())));
+    }
+    if let Some(webhook) = &detail.webhook {
+        let (state, url) = (webhook.state.as_str(), printable(&webhook.url));
+        text.push_str(&format!("  webhook {state}: {url}\n"));
+        if let Some(failure) = &webhook.failure {
+            text.push_str(&format!("  {}\n", printable(&failure.sentence())));
+        }
     }
     for one in &detail.transitions {
         let at: Time = one.at;

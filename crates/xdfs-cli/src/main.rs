@@ -140,6 +140,8 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Schedules(flags) => jobs::schedules(&flags),
         #[cfg(feature = "service")]
         Command::Schedule { command } => jobs::schedule(&command),
+        #[cfg(feature = "service")]
+        Command::VerifyManifest(flags) => paths::verify_manifest(context, &flags),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(&dir),
     }

@@ -228,3 +228,128 @@ fn commands_submit_wait_and_show() {
     service.terminate().unwrap();
     service.wait(PATIENCE).unwrap();
 }
+
+#[test]
+fn a_manifest_is_printed_and_verified_and_a_schedule_made_and_deleted() {
+    let scene = Scene::new(4);
+    let mut service = scene.service();
+    let data = scene.data();
+    let data = data.to_str().unwrap();
+    let tree = scene.tree.join("here/tree");
+    std::fs::create_dir(&tree).unwrap();
+    for name in ["a", "b", "c"] {
+        std::fs::write(tree.join(name), name).unwrap();
+    }
+    let target = format!("{}/copied", scene.url);
+    let submit = ["submit", "--data", data, "--wait", "--manifest", "-r"];
+    let words = [&submit[..], &[tree.to_str().unwrap(), &target]].concat();
+    let id = scene.run(&words).trim().to_owned();
+    let manifest = scene.run(&["job", "manifest", "--data", data, &id]);
+    assert_eq!(
+        manifest.matches("\"type\":\"file\"").count(),
+        3,
+        "{manifest}"
+    );
+    let path = scene.tree.join("manifest");
+    std::fs::write(&path, &manifest).unwrap();
+    let verify = |place: &str, more: &[&str]| {
+        let mut command = program(&scene.tree);
+        command.args(["verify-manifest", "--data", data]).args(more);
+        let run = command.arg(&path).arg(place).output().unwrap();
+        let out = String::from_utf8(run.stdout).unwrap();
+        (
+            run.status.code(),
+            out,
+            String::from_utf8(run.stderr).unwrap(),
+        )
+    };
+    let copied = scene.tree.join("root/copied");
+    let here = copied.to_str().unwrap();
+    for place in [here, &target] {
+        let (code, out, errors) = verify(place, &[]);
+        assert_eq!((code, out.as_str()), (Some(0), ""), "{errors}");
+        assert!(
+            errors.contains("3 equal (3 B), 0 differ, 0 missing"),
+            "{errors}"
+        );
+    }
+    std::fs::write(copied.join("a"), "A").unwrap();
+    std::fs::remove_file(copied.join("b")).unwrap();
+    std::fs::write(copied.join("more"), "").unwrap();
+    let (code, out, errors) = verify(here, &[]);
+    assert_eq!(
+        (code, out.as_str()),
+        (Some(18), "differs a\nmissing b\n"),
+        "{errors}"
+    );
+    let (code, out, _) = verify(&target, &["--json"]);
+    let lines: Vec<_> = out.lines().collect();
+    assert_eq!((code, lines.len()), (Some(18), 3), "{out}");
+    assert!(lines[1].contains("\"difference\":\"missing\""), "{out}");
+    // Another key, and another text.
+    let other = scene.tree.join("other");
+    scene.run(&["keygen", "--file", other.to_str().unwrap()]);
+    let public = other.with_extension("pub");
+    let (code, _, errors) = verify(here, &["--key", public.to_str().unwrap()]);
+    assert!(
+        code != Some(0) && errors.contains("another key"),
+        "{errors}"
+    );
+    std::fs::write(&path, manifest.replace("\"bytes\":1", "\"bytes\":2")).unwrap();
+    let (code, out, errors) = verify(here, &[]);
+    assert!(code == Some(8) && out.is_empty(), "{errors}");
+
+    let id = scene.submit(&[
+        "--sync",
+        "--every",
+        "30 2 * * * Europe/Berlin",
+        here,
+        &target,
+    ]);
+    let listed = scene.run(&["schedules", "--data", data]);
+    assert!(listed.contains(&id.to_string()), "{listed}");
+    assert!(
+        listed.contains("every 30 2 * * * Europe/Berlin, next at "),
+        "{listed}"
+    );
+    scene.run(&["schedule", "delete", "--data", data, &id.to_string()]);
+    assert_eq!(scene.run(&["schedules", "--data", data]), "");
+    let later = scene.submit(&[
+        "--at",
+        "2d",
+        "--priority",
+        "-3",
+        "--deadline",
+        "3d",
+        here,
+        &target,
+        "-r",
+    ]);
+    let later = later.to_string();
+    let words = [
+        "--priority",
+        "5",
+        "--keep",
+        "9d",
+        "--deadline",
+        "none",
+        &later,
+    ];
+    scene.run(&[&["job", "set", "--data", data][..], &words].concat());
+    let shown = scene.run(&["job", "show", "--data", data, &later]);
+    assert!(
+        shown.contains("priority 5\n") && shown.contains("starts at "),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("kept until ") && !shown.contains("done by "),
+        "{shown}"
+    );
+    scene.run(&["job", "cancel", "--data", data, &later]);
+    scene.run(&["job", "delete", "--data", data, &later]);
+    let mut gone = program(&scene.tree);
+    gone.args(["job", "show", "--data", data, &later]);
+    assert_eq!(gone.output().unwrap().status.code(), Some(4));
+    service.terminate().unwrap();
+    service.wait(PATIENCE).unwrap();
+}

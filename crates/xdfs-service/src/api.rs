@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{FromRequestParts, Path, Query, State};
-use axum::http::header::LOCATION;
+use axum::http::header::{CONTENT_TYPE, LOCATION};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -17,7 +17,8 @@ use xdfs::{Code, Fault};
 
 use crate::access::{User, digest};
 use crate::id::{JobId, ScheduleId};
-use crate::model::{FailurePage, JobDetail, JobPage, Schedule, SchedulePage};
+use crate::manifest::{self, Cursor};
+use crate::model::{FailurePage, FilePage, JobDetail, JobPage, Schedule, SchedulePage};
 use crate::problem::Problem;
 use crate::shared::Shared;
 use crate::spec::{JobSettings, ScheduleSubmission, Submission};
@@ -76,6 +77,7 @@ pub(crate) async fn submit(
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Response> {
     let (body, submission): (_, Submission) = read("read the job", body)?;
+    shared.webhooks.check(submission.webhook.as_deref())?;
     let digest = digest(&String::from_utf8_lossy(&body));
     let idempotency = key(&headers)?.map(|key| Idempotency {
         key,
@@ -123,6 +125,7 @@ pub(crate) async fn add_schedule(
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Response> {
     let (body, submission): (_, ScheduleSubmission) = read("read the schedule", body)?;
+    shared.webhooks.check(submission.job.webhook.as_deref())?;
     let digest = digest(&String::from_utf8_lossy(&body));
     let key = key(&headers)?;
     let added = shared.store.add_schedule(&submission, &user, &digest, key);
@@ -209,6 +212,43 @@ pub(crate) async fn show(
     Parameters(id): Parameters<String>,
 ) -> Answer<Json<JobDetail>> {
     Ok(Json(shared.job(id.parse()?).await?))
+}
+
+/// The query of `GET /api/v1/jobs/{id}/files`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FilesQuery {
+    after: Option<String>,
+    limit: Option<u32>,
+}
+
+/// `GET /api/v1/jobs/{id}/files`: a page of the files of a job that keeps a list of them.
+pub(crate) async fn files(
+    State(shared): State<Arc<Shared>>,
+    Parameters(id): Parameters<String>,
+    query: Result<Query<FilesQuery>, QueryRejection>,
+) -> Answer<Json<FilePage>> {
+    let Query(query) = query.map_err(bad_query)?;
+    let after: Option<Cursor> = query.after.map(|after| after.parse()).transpose()?;
+    let after = after.unwrap_or_default();
+    let limit = query.limit.unwrap_or(LIMIT).clamp(1, LIMIT_MAX);
+    let files = shared
+        .store
+        .files(id.parse()?, &after, limit + 1);
+    let mut files = files.await?;
+    let has_more = files.len() > limit as usize;
+    files.truncate(limit as usize);
+    let next = files.last().filter(|_| has_more).map(Cursor::after);
+    Ok(Json(FilePage { files, next }))
+}
+
+/// `GET /api/v1/jobs/{id}/manifest`: the signed list of the files of a job that has succeeded.
+pub(crate) async fn manifest(
+    State(shared): State<Arc<Shared>>,
+    Parameters(id): Parameters<String>,
+) -> Answer<Response> {
+    let body = manifest::body(shared, id.parse()?).await?;
+    Ok(([(CONTENT_TYPE, "application/jsonl")], body).into_response())
 }
 
 /// `PATCH /api/v1/jobs/{id}`: sets what can be set of a job.

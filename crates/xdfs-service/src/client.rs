@@ -1,6 +1,7 @@
 //! A client of a service: what the commands use. It blocks, and needs no runtime.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -179,6 +180,35 @@ impl ServiceClient {
             .post(format!("{}/api/v1/jobs/{id}:{change}", self.url));
         let request = request.header("Authorization", self.authorization());
         self.read(request.send_empty())
+    }
+
+    /// Passes on the manifest of a job that has succeeded, part by part.
+    ///
+    /// # Errors
+    /// The service can't be reached, or the job has none; or the fault of `take`.
+    pub fn manifest(
+        &self,
+        id: JobId,
+        mut take: impl FnMut(&[u8]) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let path = format!("{}/api/v1/jobs/{id}/manifest", self.url);
+        let request = self.agent.get(path);
+        let request = request.header("Authorization", self.authorization());
+        // As long as it needs to be.
+        let request = request.config().timeout_global(None).build();
+        let mut answer = match request.call() {
+            Ok(answer) if answer.status().is_success() => answer,
+            answer => return self.text(answer).map(drop),
+        };
+        let mut body = answer.body_mut().as_reader();
+        let mut part = vec![0; 64 << 10];
+        loop {
+            let read = body.read(&mut part);
+            match read.map_err(|error| Fault::from_io(OPERATION, &self.url, &error))? {
+                0 => return Ok(()),
+                length => take(&part[..length])?,
+            }
+        }
     }
 
     /// Sets what can be set of a job.

@@ -26,7 +26,9 @@ mod api;
 mod client;
 mod failure;
 mod id;
+mod inventory;
 mod live;
+mod manifest;
 mod model;
 mod page;
 mod problem;
@@ -41,17 +43,20 @@ mod store;
 mod time;
 mod upkeep;
 mod watch;
+mod webhook;
 mod worker;
 
 pub use client::ServiceClient;
 pub use failure::Failure;
 pub use id::{JobId, ScheduleId};
+pub use manifest::{Cursor, FilePath, ListedFile, Manifest, manifest_key_file, read_manifest_key};
 pub use model::{
-    Counts, EntryFailure, FailurePage, JobDetail, JobPage, JobSummary, Schedule, SchedulePage,
-    Transfer, TransferState, Transition,
+    Counts, EntryFailure, FailurePage, FilePage, JobDetail, JobPage, JobSummary, Schedule,
+    SchedulePage, Transfer, TransferState, Transition, Webhook, WebhookState,
 };
 pub use service::{Service, ServiceHandle, ServiceOptions};
 pub use sessions::Sessions;
 pub use spec::{JobSettings, ScheduleSubmission, Submission};
 pub use state::{Actor, Change, Rest, State, StateName, WorkerId};
 pub use time::{Moment, Time, parse_duration};
+pub use webhook::{WebhookOptions, WebhookSecret};

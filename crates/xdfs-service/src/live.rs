@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Notify, broadcast, watch};
 
 use crate::id::JobId;
 use crate::model::LiveTransfer;
@@ -23,6 +23,7 @@ pub(crate) async fn is_set(flag: &mut watch::Receiver<bool>) {
 pub(crate) struct Live {
     transfers: Mutex<HashMap<JobId, LiveTransfer>>,
     changes: broadcast::Sender<JobId>,
+    any: Notify,
 }
 
 impl Live {
@@ -30,6 +31,7 @@ impl Live {
         Self {
             transfers: Mutex::default(),
             changes: broadcast::Sender::new(CHANGES_MAX),
+            any: Notify::new(),
         }
     }
 
@@ -57,6 +59,12 @@ impl Live {
     pub(crate) fn changed(&self, id: JobId) {
         // Without a listener it is no news.
         let _ = self.changes.send(id);
+        self.any.notify_one();
+    }
+
+    /// Waits until a job has changed since the last call. For one caller.
+    pub(crate) async fn any_change(&self) {
+        self.any.notified().await;
     }
 
     /// Hears of changes from now on.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::id::{JobId, ScheduleId};
+use crate::manifest::{Cursor, ListedFile};
 use crate::state::StateName;
 use crate::time::Time;
 
@@ -134,6 +135,8 @@ pub struct JobSummary {
     pub keep_until: Option<Time>,
     /// The schedule that submitted it.
     pub schedule: Option<ScheduleId>,
+    /// It keeps a list of its files, and has a manifest when it has succeeded.
+    pub manifest: bool,
     /// The number of retries in a row without progress.
     pub retries: u32,
     /// When it was submitted.
@@ -165,6 +168,57 @@ pub struct FailurePage {
     pub next: Option<u64>,
 }
 
+/// The state of a webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WebhookState {
+    /// The job has not ended.
+    Waiting,
+    /// It is sent, or tried again later.
+    Due,
+    /// It has arrived.
+    Delivered,
+    /// It is not tried again.
+    Failed,
+}
+
+impl WebhookState {
+    /// Its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Due => "due",
+            Self::Delivered => "delivered",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// The state with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        let all = [Self::Waiting, Self::Due, Self::Delivered, Self::Failed];
+        all.into_iter().find(|state| state.as_str() == name)
+    }
+}
+
+/// The webhook of a job, which is sent when the job ends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Webhook {
+    /// Its URL.
+    pub url: String,
+    /// Its state.
+    pub state: WebhookState,
+    /// The number of attempts to send it.
+    pub attempts: u32,
+    /// When it is tried next.
+    pub next_attempt_at: Option<Time>,
+    /// When it had arrived.
+    pub delivered_at: Option<Time>,
+    /// Why the last attempt has failed.
+    pub failure: Option<Failure>,
+}
+
 /// A job with its parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobDetail {
@@ -177,6 +231,8 @@ pub struct JobDetail {
     pub failures: Vec<EntryFailure>,
     /// The changes of its state, the oldest first.
     pub transitions: Vec<Transition>,
+    /// Its webhook.
+    pub webhook: Option<Webhook>,
 }
 
 /// A page of jobs, the newest first.
@@ -186,6 +242,15 @@ pub struct JobPage {
     pub jobs: Vec<JobSummary>,
     /// The cursor of the page that follows, for `after`; none after the last one.
     pub next: Option<JobId>,
+}
+
+/// Files of a job that keeps a list of them, in the order of their transfers and paths.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FilePage {
+    /// The files.
+    pub files: Vec<ListedFile>,
+    /// The cursor of the page that follows, for `after`; none after the last one.
+    pub next: Option<Cursor>,
 }
 
 /// A schedule, which submits a job whenever its time has come.

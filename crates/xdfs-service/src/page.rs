@@ -14,7 +14,7 @@ use xdfs::{Code, Fault};
 
 use crate::access::User;
 use crate::api::{Parameters, delete_job, make_change};
-use crate::model::{Counts, JobDetail, JobSummary, Schedule, Transfer};
+use crate::model::{Counts, JobDetail, JobSummary, Schedule, Transfer, WebhookState};
 use crate::problem::Problem;
 use crate::shared::Shared;
 use crate::time::Time;
@@ -222,6 +222,33 @@ impl JobBody {
                 None => done(&job.counts),
             },
         }
+    }
+
+    /// The webhook in one sentence.
+    fn webhook(&self) -> Option<String> {
+        let webhook = self.detail.webhook.as_ref()?;
+        let url = &webhook.url;
+        let why = webhook.failure.as_ref().map(crate::Failure::sentence);
+        let why = why.unwrap_or_default();
+        Some(
+            match (webhook.state, webhook.delivered_at, webhook.next_attempt_at) {
+                (WebhookState::Delivered, Some(at), _) => {
+                    format!("The end was sent to {url} at {}.", shown(&at))
+                }
+                (WebhookState::Failed, ..) => format!("The end could not be sent to {url}: {why}"),
+                (WebhookState::Due, _, Some(at)) if webhook.attempts > 0 => {
+                    let at = shown(&at);
+                    format!("The end is sent to {url} again at {at}, after: {why}")
+                }
+                _ => format!("The end is sent to {url}."),
+            },
+        )
+    }
+
+    /// Whether there is a list of its files, which is signed.
+    fn has_manifest(&self) -> bool {
+        let job = &self.detail.job;
+        job.manifest && job.state == crate::StateName::Succeeded
     }
 
     /// What was set of the job, in words.

@@ -38,6 +38,8 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         )
         .route("/api/v1/jobs/{id}/events", get(api::events))
         .route("/api/v1/jobs/{id}/failures", get(api::failures))
+        .route("/api/v1/jobs/{id}/files", get(api::files))
+        .route("/api/v1/jobs/{id}/manifest", get(api::manifest))
         .route("/api/v1/events", get(api::all_events))
         .route(
             "/api/v1/schedules",
@@ -57,6 +59,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/schedules", get(page::schedules))
         .route("/schedules/{id}/delete", post(page::delete_schedule))
         .route("/jobs/{id}/live", get(page::live_job))
+        .route("/jobs/{id}/manifest", get(api::manifest))
         .route("/jobs/{id}/{change}", post(page::change))
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(&shared), page_user));

@@ -15,11 +15,13 @@ use xdfs::{Code, Fault};
 
 use crate::access::Access;
 use crate::live::{Live, is_set};
+use crate::manifest::ManifestKey;
 use crate::routes::router;
 use crate::sessions::Sessions;
 use crate::shared::Shared;
 use crate::store::Store;
 use crate::upkeep;
+use crate::webhook::{self, WebhookOptions, Webhooks};
 use crate::worker::Workers;
 
 const START: &str = "start the service";
@@ -38,6 +40,8 @@ pub struct ServiceOptions {
     /// How long jobs are kept after they have ended, unless they have a time of their own; `None`
     /// for ever.
     pub keep: Option<Duration>,
+    /// The settings of webhooks.
+    pub webhooks: WebhookOptions,
     /// The sessions with servers.
     pub sessions: Sessions,
 }
@@ -114,6 +118,7 @@ impl Service {
             data,
             workers,
             keep,
+            webhooks,
             sessions,
         } = options;
         if !listen.ip().is_loopback() {
@@ -151,6 +156,8 @@ impl Service {
         let address = listener.local_addr();
         let address = address.map_err(|error| Fault::from_io(START, "", &error))?;
         let access = Access::new(&data, address.port())?;
+        let manifest_key = ManifestKey::new(&data)?;
+        let webhooks = Webhooks::new(webhooks, &data)?;
         write_url(&data, address)?;
         let live = Arc::new(Live::new());
         let all = Workers::new(
@@ -165,6 +172,8 @@ impl Service {
             workers: Arc::new(all),
             upkeep: Notify::new(),
             access,
+            manifest_key,
+            webhooks,
             closing: watch::Sender::new(false),
         };
         Ok(Self {
@@ -243,6 +252,8 @@ async fn serve(
     let working = tokio::spawn(Arc::clone(&shared.workers).run(workers, closing));
     let closing = shared.closing.subscribe();
     let keeping = tokio::spawn(upkeep::run(Arc::clone(&shared), keep, closing));
+    let closing = shared.closing.subscribe();
+    let sending = tokio::spawn(webhook::run(Arc::clone(&shared), closing));
     let mut closing = shared.closing.subscribe();
     let served = axum::serve(listener, router(Arc::clone(&shared)))
         .with_graceful_shutdown(async move {
@@ -256,6 +267,9 @@ async fn serve(
     }
     if let Err(error) = keeping.await {
         tracing::error!(%error, "the upkeep has failed");
+    }
+    if let Err(error) = sending.await {
+        tracing::error!(%error, "the sender of webhooks has failed");
     }
     served.map_err(|error| Fault::from_io("serve", "", &error))
 }

@@ -8,8 +8,10 @@ use xdfs::Fault;
 use crate::access::Access;
 use crate::id::JobId;
 use crate::live::Live;
+use crate::manifest::ManifestKey;
 use crate::model::JobDetail;
 use crate::store::Store;
+use crate::webhook::Webhooks;
 use crate::worker::Workers;
 
 /// The parts that all requests of a service share.
@@ -21,6 +23,8 @@ pub(crate) struct Shared {
     /// Something may be due.
     pub(crate) upkeep: Notify,
     pub(crate) access: Access,
+    pub(crate) manifest_key: ManifestKey,
+    pub(crate) webhooks: Webhooks,
     pub(crate) closing: watch::Sender<bool>,
 }
 

@@ -1,10 +1,14 @@
 //! Submissions: what a client wants to be done, as it writes it.
 
+mod contradictions;
+
 use serde::{Deserialize, Deserializer, Serialize};
 use xdfs::{Code, Fault, Job, JobPlace};
 
+use self::contradictions::contradiction;
 use crate::rule::Rule;
 use crate::time::{Moment, Time};
+use crate::webhook;
 
 /// Version of the form of a submission.
 const VERSION: u32 = 1;
@@ -41,6 +45,12 @@ pub struct Submission {
     /// service keeps it as long as it keeps all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_until: Option<Moment>,
+    /// Keep a list of the files with their BLAKE3, and make a manifest of it when all have arrived.
+    #[serde(default)]
+    pub manifest: bool,
+    /// A URL that is sent the end of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<String>,
     /// Most retries of the job in a row without progress, with pauses that grow from seconds to ten
     /// minutes; 0 for none. Those of a broken connection within a copy come before, and aren't
     /// counted.
@@ -75,6 +85,8 @@ impl Submission {
             starts_at: None,
             deadline: None,
             keep_until: None,
+            manifest: false,
+            webhook: None,
             retries_max: RETRIES_MAX,
             transfers,
         }
@@ -91,12 +103,19 @@ impl Submission {
         }
         check_label(&self.label)?;
         check_priority(self.priority)?;
+        if let Some(url) = &self.webhook {
+            webhook::check_url(url)?;
+        }
         let count = self.transfers.len();
         if count == 0 || count > TRANSFERS_MAX {
             let cause = format!("there are {count}, and a job has 1 to {TRANSFERS_MAX}");
             return Err(invalid("transfers", &cause));
         }
-        self.transfers.iter().enumerate().map(spec).collect()
+        let manifest = self.manifest;
+        let transfers = self.transfers.iter().enumerate();
+        transfers
+            .map(|(index, job)| spec(index, job, manifest))
+            .collect()
     }
 }
 
@@ -253,18 +272,12 @@ pub(crate) fn invalid(field: &str, cause: &str) -> Fault {
     Fault::new(Code::InvalidArgument, "accept the field", cause).path(field)
 }
 
-fn spec((index, job): (usize, &Job)) -> Result<Spec, Fault> {
+fn spec(index: usize, job: &Job, manifest: bool) -> Result<Spec, Fault> {
     let field = |name: &str| format!("transfers[{index}].{name}");
-    let (kind, source, target, journal) = match job {
-        Job::File(job) => ("file", &job.source, &job.target, None),
-        Job::Tree(job) => {
-            let journal = job.options.journal.as_ref();
-            ("tree", &job.source, &job.target, journal)
-        }
-        Job::Sync(job) => {
-            let journal = job.options.tree.journal.as_ref();
-            ("sync", &job.source, &job.target, journal)
-        }
+    let (kind, source, target) = match job {
+        Job::File(job) => ("file", &job.source, &job.target),
+        Job::Tree(job) => ("tree", &job.source, &job.target),
+        Job::Sync(job) => ("sync", &job.source, &job.target),
         _ => {
             return Err(invalid(
                 &field("kind"),
@@ -272,10 +285,6 @@ fn spec((index, job): (usize, &Job)) -> Result<Spec, Fault> {
             ));
         }
     };
-    if journal.is_some() {
-        let cause = "the service keeps the journals of its jobs";
-        return Err(invalid(&field("options.journal"), cause));
-    }
     let places = [("source", source), ("target", target)];
     for (name, place) in places {
         match place {
@@ -297,6 +306,9 @@ fn spec((index, job): (usize, &Job)) -> Result<Spec, Fault> {
     {
         let cause = "neither of the places is on a server";
         return Err(invalid(&field("target"), cause));
+    }
+    if let Some((name, cause)) = contradiction(job, manifest) {
+        return Err(invalid(&field(&name), cause));
     }
     let [source, target] = places.map(|(name, place)| {
         let shown = shown(place);

@@ -6,12 +6,14 @@
 mod changes;
 mod claims;
 mod jobs;
+mod manifests;
 mod rows;
 mod schedules;
 mod sessions;
 mod submissions;
 mod terms;
 mod transfers;
+mod webhooks;
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
@@ -28,8 +30,10 @@ use sqlx::{Connection as _, SqlSafeStr as _, Sqlite, SqlitePool};
 use xdfs::{Code, Fault};
 
 pub(crate) use self::claims::Retries;
+pub(crate) use self::manifests::Unlisted;
 pub(crate) use self::submissions::Idempotency;
 pub(crate) use self::transfers::{End, Task};
+pub(crate) use self::webhooks::{Delivery, DueWebhook};
 
 /// A connection with the database.
 type Connection = SqliteConnection;
@@ -48,13 +52,23 @@ const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// The steps to the schema, each with its number: what both SQLite and PostgreSQL understand. One
 /// that has been released is never changed.
-const MIGRATIONS: [(i64, &str, &str); 3] = [
+const MIGRATIONS: [(i64, &str, &str); 5] = [
     (1, "jobs", include_str!("../migrations/0001_jobs.sql")),
     (2, "terms", include_str!("../migrations/0002_terms.sql")),
     (
         3,
         "schedules",
         include_str!("../migrations/0003_schedules.sql"),
+    ),
+    (
+        4,
+        "manifests",
+        include_str!("../migrations/0004_manifests.sql"),
+    ),
+    (
+        5,
+        "webhooks",
+        include_str!("../migrations/0005_webhooks.sql"),
     ),
 ];
 

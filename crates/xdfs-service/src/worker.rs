@@ -10,14 +10,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
 use tokio::task::coop::consume_budget;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use xdfs::operations::path::last_part;
 use xdfs::{Code, Fault, Job, JobEvent, JobResult, RunningJob, TreeResult};
 
 use crate::failure::Failure;
 use crate::id::JobId;
+use crate::inventory::{Completion, Inventory, ask_for_digests};
 use crate::live::{Live, is_set};
 use crate::model::{Counts, LiveTransfer};
 use crate::sessions::{Sessions, TransferSessions};
@@ -80,6 +83,8 @@ enum JobEnd {
 
 /// The progress of a worker with a job.
 struct Run {
+    /// It keeps a list of its files.
+    has_manifest: bool,
     retries: Retries,
     /// Something has arrived that was missing before.
     has_progress: bool,
@@ -236,6 +241,7 @@ impl Workers {
     /// Does the transfers of a job that are to be done.
     async fn transfers(&self, id: JobId, stopped: watch::Receiver<bool>) -> Result<JobEnd, Fault> {
         let mut run = Run {
+            has_manifest: self.store.has_manifest(id).await?,
             retries: self.store.retries(id).await?,
             has_progress: false,
             stopped,
@@ -260,24 +266,68 @@ impl Workers {
             return Ok(JobEnd::Postponed(failure, Time::now().after(pause(count))));
         }
         // Everything is done, whatever somebody wanted meanwhile.
-        let failure = self.store.first_failure(id).await?;
-        Ok(failure.map_or(JobEnd::Succeeded, |failure| {
-            JobEnd::Failed(Box::new(failure))
-        }))
+        match self.store.first_failure(id).await? {
+            Some(failure) => Ok(JobEnd::Failed(Box::new(failure))),
+            None if run.has_manifest => self.list(id, &run).await,
+            None => Ok(JobEnd::Succeeded),
+        }
+    }
+
+    /// Completes the list of the files of a job, of which all have arrived.
+    async fn list(&self, id: JobId, run: &Run) -> Result<JobEnd, Fault> {
+        for transfer in self.store.unlisted(id).await? {
+            let completion = Completion {
+                store: self.store.clone(),
+                runtime: Handle::current(),
+                sessions: TransferSessions::new(Arc::clone(&self.sessions)),
+                id,
+                transfer,
+                stopped: run.stopped.clone(),
+            };
+            let completed = spawn_blocking(|| completion.run()).await;
+            let completed = completed.map_err(|error| {
+                Fault::new(
+                    Code::Internal,
+                    "list the files of the job",
+                    error.to_string(),
+                )
+            })?;
+            let Err(fault) = completed else { continue };
+            if fault.code == Code::Cancelled && *run.stopped.borrow() {
+                return Ok(JobEnd::Stopped);
+            }
+            let failure = Box::new(Failure::from(&fault));
+            if !failure.may_pass() || !run.may_retry() {
+                return Ok(JobEnd::Failed(failure));
+            }
+            let count = run.count();
+            self.store.set_retries(id, count.saturating_add(1)).await?;
+            let at = Time::now().after(pause(count));
+            return Ok(JobEnd::Postponed(failure, at));
+        }
+        Ok(JobEnd::Succeeded)
     }
 
     async fn transfer(&self, id: JobId, task: &Task, run: &mut Run) -> Result<TransferEnd, Fault> {
         self.store.begin_transfer(id, task.position).await?;
-        let started = self.start(&task.text);
+        let started = self.start(&task.text, run.has_manifest);
         let mut end = End {
             counts: Counts::default(),
             limited_by: None,
             failure: None,
+            target: None,
+            is_listed: false,
         };
         match started {
             Err(fault) => end.failure = Some((&fault).into()),
             Ok(running) => {
+                let inventory = match run.has_manifest {
+                    true => Some(Inventory::new(&self.store, id, task.position).await?),
+                    false => None,
+                };
                 let mut follower = Follower {
+                    inventory,
+                    target: None,
                     workers: self,
                     id,
                     position: task.position,
@@ -289,6 +339,15 @@ impl Workers {
                 };
                 let result = follower.follow(&running, &mut run.stopped).await;
                 let is_stopped = *run.stopped.borrow();
+                if let (Some(inventory), Ok(JobResult::File(file))) =
+                    (&mut follower.inventory, &result)
+                {
+                    let name = last_part(&file.target);
+                    inventory.add(name, file.bytes, &file.digest);
+                }
+                if let Some(inventory) = &mut follower.inventory {
+                    inventory.end().await?;
+                }
                 match result {
                     Err(fault) if fault.code == Code::Cancelled && is_stopped => {
                         self.store
@@ -298,6 +357,8 @@ impl Workers {
                     }
                     Err(fault) => end.failure = Some((&fault).into()),
                     Ok(result) => {
+                        end.is_listed = follower.is_listed(&result).await?;
+                        end.target = follower.target(&result);
                         end.limited_by = follower.result(&result);
                         end.failure = follower.failure(&result);
                     }
@@ -329,8 +390,11 @@ impl Workers {
     }
 
     /// Starts a transfer by the library.
-    fn start(&self, text: &str) -> Result<RunningJob, Fault> {
+    fn start(&self, text: &str, has_manifest: bool) -> Result<RunningJob, Fault> {
         let mut job = Job::from_json(text)?;
+        if has_manifest {
+            ask_for_digests(&mut job);
+        }
         if let Job::Tree(tree) = &mut job {
             tree.options.journal = Some(self.journals.clone());
             tree.options.count_source = true;
@@ -345,6 +409,10 @@ struct Follower<'a> {
     workers: &'a Workers,
     id: JobId,
     position: u32,
+    /// The list of its files, if the job keeps one.
+    inventory: Option<Inventory>,
+    /// The path of a tree at the target.
+    target: Option<Vec<u8>>,
     counts: Counts,
     /// The bytes at the last times at which they were shown.
     marks: VecDeque<(Instant, u64)>,
@@ -373,6 +441,11 @@ impl Follower<'_> {
                         if self.failures.len() >= FAILURES_MAX {
                             self.store_failures().await;
                         }
+                        if let Some(inventory) = &mut self.inventory
+                            && inventory.is_full()
+                        {
+                            inventory.store().await;
+                        }
                         // Events may come faster than they are taken.
                         consume_budget().await;
                     }
@@ -387,6 +460,9 @@ impl Follower<'_> {
                     if stored_at.elapsed() >= STORED_EVERY {
                         stored_at = Instant::now();
                         self.store_failures().await;
+                        if let Some(inventory) = &mut self.inventory {
+                            inventory.store().await;
+                        }
                         // The next step is stored too; the end has to be.
                         let store = &self.workers.store;
                         let stored = store.progress(self.id, self.position, &self.counts);
@@ -465,6 +541,20 @@ impl Follower<'_> {
                 self.first_failure.get_or_insert_with(|| failure.clone());
                 self.failures.push(failure);
             }
+            JobEvent::File {
+                path,
+                bytes,
+                digest,
+            } => {
+                if let Some(inventory) = &mut self.inventory {
+                    inventory.add(&path, bytes, &digest);
+                }
+                return false;
+            }
+            JobEvent::Target(path) => {
+                self.target = Some(path);
+                return false;
+            }
             JobEvent::Retry { fault, .. } => self.retried = Some((&fault).into()),
             JobEvent::Reconnected => self.retried = None,
             JobEvent::Warning(fault) => {
@@ -480,6 +570,27 @@ impl Follower<'_> {
         self.counts.bytes = tree.bytes + tree.resumed.bytes + tree.activity.in_flight_bytes;
         self.counts.files = tree.files + tree.resumed.files;
         self.counts.failed = tree.failed;
+    }
+
+    /// Whether all files of the result have a row.
+    async fn is_listed(&self, result: &JobResult) -> Result<bool, Fault> {
+        let Some(inventory) = &self.inventory else {
+            return Ok(false);
+        };
+        match result {
+            JobResult::File(_) => inventory.has_all(1).await,
+            JobResult::Tree(tree) if tree.resumed.files == 0 => inventory.has_all(tree.files).await,
+            // What was there already is to be looked at.
+            _ => Ok(false),
+        }
+    }
+
+    /// The published path of the target.
+    fn target(&mut self, result: &JobResult) -> Option<Vec<u8>> {
+        match result {
+            JobResult::File(file) => Some(file.target.clone()),
+            _ => self.target.take(),
+        }
     }
 
     /// Takes the result. Returns what limited the rate.

@@ -18,12 +18,16 @@ use xdfs::{
 };
 use xdfs_service::{
     FailurePage, JobDetail, JobId, Service, ServiceClient, ServiceHandle, ServiceOptions, Sessions,
-    StateName, Submission, TransferState,
+    StateName, Submission, TransferState, WebhookOptions,
 };
 use xdfs_testkit::wait;
 
+#[path = "rest/manifests.rs"]
+mod manifests;
 #[path = "rest/terms.rs"]
 mod terms;
+#[path = "rest/webhooks.rs"]
+mod webhooks;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -57,6 +61,10 @@ impl Scene {
     }
 
     fn with_workers(workers: usize) -> Self {
+        Self::with(workers, WebhookOptions::default())
+    }
+
+    fn with(workers: usize, webhooks: WebhookOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
         fs::create_dir(&root).unwrap();
@@ -71,6 +79,7 @@ impl Scene {
             data: folder.path().join("data"),
             workers,
             keep: None,
+            webhooks,
             sessions: Sessions::new(|place| Client::connect(place, ClientOptions::default())),
         });
         let service = service.unwrap();
@@ -304,6 +313,7 @@ fn a_job_whose_server_is_away_is_tried_again_later() {
 #[cfg(unix)]
 #[test]
 fn entries_of_a_tree_that_fail_are_listed_until_they_are_retried() {
+    use std::os::unix::fs::MetadataExt as _;
     use std::os::unix::net::UnixListener;
 
     const COUNT: usize = 120;
@@ -350,10 +360,17 @@ fn entries_of_a_tree_that_fail_are_listed_until_they_are_retried() {
         fs::remove_file(&path).unwrap();
         fs::write(path, "now a file").unwrap();
     }
+    let before = fs::metadata(target.join("file")).unwrap();
     client.change(id, "retry").unwrap();
     let done = scene.until_ended(id);
     assert_eq!(done.job.state, StateName::Succeeded, "{done:#?}");
     assert!(done.failures.is_empty());
+    // What had arrived was not copied again.
+    let after = fs::metadata(target.join("file")).unwrap();
+    assert_eq!(
+        (before.ino(), before.ctime(), before.ctime_nsec()),
+        (after.ino(), after.ctime(), after.ctime_nsec())
+    );
     // The target is the same, though it is there now.
     assert_eq!(fs::read(target.join("file")).unwrap(), b"content");
     assert_eq!(fs::read(target.join("0")).unwrap(), b"now a file");
@@ -628,6 +645,7 @@ fn a_folder_has_one_service_and_other_machines_have_none() {
             data: scene.path(data),
             workers: 1,
             keep: None,
+            webhooks: WebhookOptions::default(),
             sessions: Sessions::of_user(),
         })
     };
@@ -649,6 +667,7 @@ fn other_users_can_neither_change_nor_read_the_files_of_a_service() {
             data: folder.path().to_owned(),
             workers: 1,
             keep: None,
+            webhooks: WebhookOptions::default(),
             sessions: Sessions::of_user(),
         })
     };

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Subcommand, ValueHint};
 use tracing::Level;
+use xdfs::security::Network;
 use xdfs::settings::size;
 use xdfs_service::{JobId, Moment, ScheduleId, StateName, parse_duration};
+
+use super::look::PathFlags;
 
 /// How long jobs are kept after they have ended, by default.
 const KEEP: &str = "30d";
@@ -27,6 +30,10 @@ fn parse_keep(text: &str) -> Result<Keep, String> {
 /// The hint of a fault stands beside the usage already.
 fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).map_err(|fault| fault.cause)
+}
+
+fn network(text: &str) -> Result<Network, String> {
+    Network::parse(text).map_err(str::to_owned)
 }
 
 fn moment(text: &str) -> Result<Moment, String> {
@@ -60,6 +67,17 @@ pub(crate) struct ServiceFlags {
     /// are deleted, unless they have a time of their own.
     #[arg(long, value_name = "DURATION", default_value = KEEP, value_parser = parse_keep)]
     pub(crate) keep: Keep,
+
+    /// A network whose addresses webhooks may reach though they aren't public, such as
+    /// 192.168.0.0/16, or an address. May be given several times.
+    #[arg(long, value_name = "CIDR", value_parser = network)]
+    pub(crate) webhook_allow: Vec<Network>,
+
+    /// The file of the secret by which webhooks are signed: 'whsec_' and base64, or any text of 16
+    /// bytes or more. XDFS_WEBHOOK_SECRET has the secret itself. Default: webhook-secret in the
+    /// folder of the service, which is made once.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) webhook_secret: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) data: DataFlag,
@@ -178,6 +196,15 @@ pub(crate) struct SubmitFlags {
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(crate) keep: Option<Moment>,
 
+    /// Keep a list of the files with their BLAKE3, and make a signed manifest of it when all have
+    /// arrived: 'xdfs job manifest ID'.
+    #[arg(long)]
+    pub(crate) manifest: bool,
+
+    /// Send the end of the job to this URL, signed with the secret of the service.
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub(crate) webhook: Option<String>,
+
     /// Wait until the job has ended, and end with its exit code.
     #[arg(long)]
     pub(crate) wait: bool,
@@ -246,8 +273,66 @@ pub(crate) enum JobCommand {
     Retry(JobFlags),
     /// Set the priority, label, deadline or lifetime of a job.
     Set(SetFlags),
+    /// Print the manifest of a job that was submitted with --manifest and has succeeded.
+    Manifest(ManifestFlags),
     /// Delete a job that has ended. The service deletes such jobs by itself after some time.
     Delete(JobFlags),
+}
+
+/// The job of a manifest.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ManifestFlags {
+    /// The id of the job.
+    #[arg(value_name = "ID")]
+    pub(crate) id: JobId,
+
+    #[command(flatten)]
+    pub(crate) data: DataFlag,
+
+    /// The URL of the service. Default: that in its folder.
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub(crate) service: Option<String>,
+}
+
+/// Check files against the manifest of a job, changing nothing.
+///
+/// FILE is a manifest of the transfer service ('xdfs job manifest ID'). First its signature is
+/// verified, by the key of the service: the file manifest-key.pub in the folder of the service.
+/// Then the files that it lists are looked for in DIR, here or on a server, and their BLAKE3 is
+/// computed where they are.
+///
+/// Prints a line for each file that isn't as listed: 'differs PATH' or 'missing PATH'. What is not
+/// in the manifest isn't looked at. The exit code is 0 if there is no difference, and 18 if there
+/// is one, unless something failed.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  xdfs job manifest ID > runs.manifest
+  xdfs verify-manifest runs.manifest xdfs://host/archive/runs
+  xdfs verify-manifest --key manifest-key.pub runs.manifest /archive/runs")]
+pub(crate) struct VerifyFlags {
+    /// The manifest: a file, which is read twice.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) manifest: PathBuf,
+
+    /// The directory with its files, here or on a server.
+    #[arg(value_name = "DIR", value_hint = ValueHint::AnyPath)]
+    pub(crate) directory: OsString,
+
+    /// The public key of the service, as a line of OpenSSH in a file. Default: manifest-key.pub in
+    /// the folder of this user's service.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) key: Option<PathBuf>,
+
+    /// Only the files of this transfer of the job; 0 is the first one. Default: all.
+    #[arg(long, value_name = "N")]
+    pub(crate) transfer: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) data: DataFlag,
+
+    #[command(flatten)]
+    pub(crate) common: PathFlags,
 }
 
 /// What is to be set of a job.

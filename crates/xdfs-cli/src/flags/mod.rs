@@ -49,8 +49,8 @@ pub(crate) use filter::FilterFlags;
 pub(crate) use gridftp::{DataNodeFlags, GridftpCommand};
 #[cfg(feature = "service")]
 pub(crate) use jobs::{
-    DataFlag, JobCommand, JobFlags, JobsFlags, ReachFlags, ScheduleCommand, SchedulesFlags,
-    ServiceFlags, SetFlags, SubmitFlags,
+    DataFlag, JobCommand, JobFlags, JobsFlags, ManifestFlags, ReachFlags, ScheduleCommand,
+    SchedulesFlags, ServiceFlags, SetFlags, SubmitFlags, VerifyFlags,
 };
 pub(crate) use look::{
     CatFlags, ColorFlag, DfFlags, DuFlags, FindFlags, LsFlags, PathFlags, StatFlags, SumFlags,
@@ -247,6 +247,8 @@ Examples:
         #[command(subcommand)]
         command: ScheduleCommand,
     },
+    #[cfg(feature = "service")]
+    VerifyManifest(VerifyFlags),
     /// Print a completion script for a shell.
     ///
     /// In bash (4 or later), zsh and fish the script completes paths on servers too: `xdfs ls

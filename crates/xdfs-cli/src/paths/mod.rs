@@ -21,6 +21,8 @@ mod space;
 mod sum;
 mod text;
 pub(crate) mod time;
+#[cfg(feature = "service")]
+mod verify;
 pub(crate) mod wildcards;
 
 pub(crate) use access::{chmod, chown};
@@ -31,3 +33,5 @@ pub(crate) use look::{ls, stat};
 pub(crate) use partial::partial;
 pub(crate) use space::{cat, df, du};
 pub(crate) use sum::sum;
+#[cfg(feature = "service")]
+pub(crate) use verify::verify_manifest;

@@ -4,6 +4,7 @@ use sqlx::Row as _;
 use xdfs::{Code, Fault};
 
 use super::rows::{damaged, failure, failure_text, text, time};
+use super::webhooks::note_end;
 use super::{Connection, Store, fault};
 use crate::id::JobId;
 use crate::state::{Actor, Change, State, StateName, WorkerId};
@@ -94,6 +95,17 @@ pub(super) async fn change_in(
     .execute(&mut *connection)
     .await
     .map_err(fault)?;
+    if before.worker().is_some() && *actor == Actor::Service {
+        // Without a word: files may have been replaced of which it wrote nothing.
+        sqlx::query(
+            "UPDATE transfers SET listed_from = attempts + 1
+             WHERE job_id = $1 AND state = 'running'",
+        )
+        .bind(id.to_string())
+        .execute(&mut *connection)
+        .await
+        .map_err(fault)?;
+    }
     if before.worker().is_some() && after.worker().is_none() {
         sqlx::query(
             "UPDATE transfers SET state = 'waiting', failure = NULL
@@ -123,6 +135,9 @@ pub(super) async fn change_in(
         .execute(&mut *connection)
         .await
         .map_err(fault)?;
+    }
+    if before.name().is_end() != after.name().is_end() {
+        note_end(&mut *connection, id, after.name().is_end().then_some(at)).await?;
     }
     let names = (Some(before.name()), after.name());
     write_transition(connection, id, at, actor, names, reason).await?;

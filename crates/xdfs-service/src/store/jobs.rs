@@ -4,6 +4,7 @@ use xdfs::Fault;
 
 use super::changes::{no_job, state_of};
 use super::rows::{entry_failure, signed, summary, transfer, transition};
+use super::webhooks::webhook;
 use super::{Connection, Store, fault};
 use crate::id::JobId;
 use crate::model::{EntryFailure, JobDetail, JobSummary};
@@ -106,6 +107,7 @@ impl Store {
                 .iter()
                 .map(transition)
                 .collect::<Result<_, _>>()?,
+            webhook: webhook(&mut transaction, id).await?,
         };
         detail.update(None);
         Ok(detail)

@@ -117,6 +117,7 @@ pub(super) fn summary(row: &Row) -> Result<JobSummary, Fault> {
         deadline: time(row, "deadline")?,
         keep_until: time(row, "keep_until")?,
         schedule: schedule_id(row)?,
+        manifest: small(row, "manifest")? != 0,
         retries: small(row, "retries")?,
         submitted_at: submitted_at.ok_or_else(|| damaged("a job without a time"))?,
         started_at: time(row, "started_at")?,

@@ -4,7 +4,7 @@ use xdfs::{Code, Fault};
 
 use super::changes::write_transition;
 use super::rows::{id, text};
-use super::{Connection, Store, fault};
+use super::{Connection, Store, fault, webhooks};
 use crate::id::{JobId, ScheduleId};
 use crate::spec::{Spec, Submission, Times};
 use crate::state::{Actor, StateName};
@@ -58,8 +58,8 @@ pub(super) async fn insert(
     let id = JobId::new(at)?;
     sqlx::query(
         "INSERT INTO jobs (id, owner, label, state, submitted_at, retries, retries_max,
-         priority, starts_at, deadline, keep_until, schedule_id)
-         VALUES ($1, $2, $3, 'queued', $4, 0, $5, $6, $7, $8, $9, $10)",
+         priority, starts_at, deadline, keep_until, schedule_id, manifest)
+         VALUES ($1, $2, $3, 'queued', $4, 0, $5, $6, $7, $8, $9, $10, $11)",
     )
     .bind(id.to_string())
     .bind(owner)
@@ -71,6 +71,7 @@ pub(super) async fn insert(
     .bind(times.deadline.map(Time::microseconds))
     .bind(times.keep_until.map(Time::microseconds))
     .bind(schedule.map(|id| id.to_string()))
+    .bind(i64::from(submission.manifest))
     .execute(&mut *connection)
     .await
     .map_err(fault)?;
@@ -89,6 +90,9 @@ pub(super) async fn insert(
         .execute(&mut *connection)
         .await
         .map_err(fault)?;
+    }
+    if let Some(url) = &submission.webhook {
+        webhooks::add(&mut *connection, id, url).await?;
     }
     let (actor, reason) = match schedule {
         None => (Actor::User(owner.to_owned()), "submitted".to_owned()),

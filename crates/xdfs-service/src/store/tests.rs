@@ -62,6 +62,8 @@ fn a_job_goes_through_its_states_and_all_of_it_is_written() {
                 counts: counts.clone(),
                 limited_by: Some("network"),
                 failure: None,
+                target: None,
+                is_listed: false,
             };
             store.end_transfer(id, position, &end).await?;
         }

@@ -5,6 +5,7 @@ use xdfs::Fault;
 
 use super::rows::{failure, failure_text, signed, small, text, unsigned};
 use super::{Row, Store, fault};
+use crate::access::hex;
 use crate::failure::Failure;
 use crate::id::JobId;
 use crate::model::{Counts, TransferState};
@@ -25,6 +26,10 @@ pub(crate) struct End {
     pub(crate) counts: Counts,
     pub(crate) limited_by: Option<&'static str>,
     pub(crate) failure: Option<Failure>,
+    /// The published path of the target.
+    pub(crate) target: Option<Vec<u8>>,
+    /// All of its files have a row.
+    pub(crate) is_listed: bool,
 }
 
 impl Store {
@@ -145,8 +150,8 @@ impl Store {
         };
         sqlx::query(
             "UPDATE transfers SET state = $3, failure = $4, limited_by = $5, ended_at = $6,
-             bytes = $7, bytes_total = $8, files = $9, failed = $10
-             WHERE job_id = $1 AND position = $2",
+             bytes = $7, bytes_total = $8, files = $9, failed = $10, target_path = $11,
+             listed = $12 WHERE job_id = $1 AND position = $2",
         )
         .bind(id.to_string())
         .bind(position)
@@ -158,6 +163,8 @@ impl Store {
         .bind(end.counts.bytes_total.map(signed))
         .bind(signed(end.counts.files))
         .bind(signed(end.counts.failed))
+        .bind(end.target.as_deref().map(hex))
+        .bind(i64::from(end.is_listed))
         .execute(&self.pool)
         .await
         .map_err(fault)?;
