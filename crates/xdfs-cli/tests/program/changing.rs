@@ -81,7 +81,8 @@ impl Copy {
         // What was in flight on channels that TCP didn't bring back within the stall deadline.
         let result = run.result();
         let again = result["retransmitted_bytes"].as_u64().unwrap();
-        assert!(again <= self.source.len() as u64 / 4, "{}", run.stderr);
+        let most = self.source.len() as u64 / 4;
+        assert!(again <= most, "{again} bytes again\n{}", run.stderr);
         result
     }
 }
