@@ -8,7 +8,7 @@
 use std::io::IoSlice;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use xdfs_engine::command::TransferKind;
 use xdfs_engine::kernel::Readiness;
@@ -37,6 +37,9 @@ const LENGTH: usize = 3 << 20;
 struct Gate {
     is_open: Mutex<bool>,
     opened: Condvar,
+    /// Something waits at it, or did.
+    is_reached: Mutex<bool>,
+    reached: Condvar,
     /// Sources of which something was to be read.
     sources: Mutex<usize>,
     source_came: Condvar,
@@ -58,7 +61,18 @@ impl Gate {
         self.source_came.notify_all();
     }
 
+    fn wait_until_reached(&self) {
+        let is_reached = self.is_reached.lock().unwrap();
+        let (is_reached, _) = self
+            .reached
+            .wait_timeout_while(is_reached, PATIENCE, |is_reached| !*is_reached)
+            .unwrap();
+        assert!(*is_reached, "nothing came to the gate");
+    }
+
     fn pass(&self) {
+        *self.is_reached.lock().unwrap() = true;
+        self.reached.notify_all();
         let is_open = self.is_open.lock().unwrap();
         drop(self.opened.wait_while(is_open, |is_open| !*is_open));
     }
@@ -415,9 +429,13 @@ fn what_is_read_ahead_is_bounded_for_all_files_together() {
 /// The verdict on a file that waits at the gate for most of its time.
 fn verdict(name: &str, here: Where, there: Where, uploads: bool) -> LimitedBy {
     let mut scene = Scene::new(name, here, there, 1 << 16);
+    let began = Instant::now();
     let slow = scene.start(SLOW, uploads);
+    scene.gate.wait_until_reached();
+    // Longer than all of the rest, however busy the machine is.
+    let slowness = Duration::from_secs(1) + 4 * began.elapsed();
     #[expect(clippy::disallowed_methods, reason = "this is how slow the store is")]
-    thread::sleep(Duration::from_secs(1));
+    thread::sleep(slowness);
     scene.gate.open();
     let shares = end_of(&slow).unwrap().time_shares;
     let sum: f64 = shares.iter().map(|(_, share)| share).sum();
