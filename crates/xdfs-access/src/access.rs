@@ -366,6 +366,39 @@ impl Access {
         self.guard.refused(peer, user, None, "", fault)
     }
 
+    /// Records that a door has let `peer` in, authenticated by `login`. For a door that opens no
+    /// store; [`admit`](Self::admit) does so itself.
+    pub fn record_login(&self, peer: &Peer, login: &Login) {
+        self.audit.record(&Event {
+            door: peer.door,
+            user: &login.principal.user,
+            method: Some(login.principal.method),
+            key: &login.fingerprint(),
+            subject: &login.subject(),
+            from: &peer.name,
+            ..Event::new(self.clock.time(), Kind::Authenticate)
+        });
+    }
+
+    /// A value that stays the same until the password of `user` is set again; `None` if the user
+    /// has no password. It tells nothing about the password. For doors whose sessions outlive this
+    /// process.
+    ///
+    /// # Errors
+    /// The users file can't be read.
+    pub fn password_version(&self, user: &str) -> Result<Option<[u8; 32]>, Fault> {
+        Ok(self.users.current(self.clock.time())?.version(user))
+    }
+
+    /// Whether `user` is the owner of the server, has a password, or has a list of keys.
+    ///
+    /// # Errors
+    /// The users file can't be read.
+    pub fn knows(&self, user: &str) -> Result<bool, Fault> {
+        let is_known = user == self.keys.owner || self.keys.has_list(user);
+        Ok(is_known || self.password_version(user)?.is_some())
+    }
+
     /// Admits `peer`, authenticated by `login`: opens its store.
     ///
     /// # Errors

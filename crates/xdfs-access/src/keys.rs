@@ -35,6 +35,12 @@ impl KeyLists {
         key::admit(body, user, binding, None, now_unix).map(|_| name.to_owned())
     }
 
+    /// Whether the user `name` has a list of its own with a key.
+    pub(crate) fn has_list(&self, name: &str) -> bool {
+        let list = is_plain(name).then(|| load(&self.folder.join(name)));
+        list.flatten().is_some_and(|keys| !keys.is_empty())
+    }
+
     /// Whether a key is in one of the lists of the user `name`.
     pub(crate) fn list(&self, name: &str, key: &PublicKey, now_unix: u64) -> bool {
         let mut lists = Vec::new();

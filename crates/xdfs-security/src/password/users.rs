@@ -22,6 +22,7 @@ const SECRET_BYTES: usize = 32;
 const NAME_BYTES_MAX: usize = 64;
 const FAKE_SALT: &[u8] = b"xdfs-password-v1 salt\0";
 const FAKE_KEY: &[u8] = b"xdfs-password-v1 key\0";
+const VERSION: &[u8] = b"xdfs-password-v1 version\0";
 const HEAD: &str = "# Users of xdfs and what their passwords are checked by.\n\
                     # `xdfs user` writes this file; other comments aren't kept.\n";
 
@@ -177,6 +178,15 @@ impl Users {
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         self.entries.contains_key(name)
+    }
+
+    /// A value that stays the same until the password of `name` is set again; `None` if it has
+    /// none. It tells nothing about the password.
+    #[must_use]
+    pub fn version(&self, name: &str) -> Option<[u8; KEY_BYTES]> {
+        let entry = self.entries.get(name)?;
+        let parts = [VERSION, name.as_bytes(), &entry.salt, &entry.stored_key];
+        Some(mac(&self.secret[..], &parts))
     }
 
     /// Stores an entry, and returns whether it replaced one.

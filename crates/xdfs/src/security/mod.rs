@@ -21,7 +21,7 @@ pub(crate) use personal::PersonalGate;
 pub(crate) use settings::keep_apart;
 pub use settings::{GsiFiles, ServerSecurity};
 pub(crate) use tunnels::TunnelsWithoutUsers;
-pub use xdfs_access::Tickets;
+pub use xdfs_access::{Access, Evidence, Login, Peer, Tickets};
 pub use xdfs_security::Level;
 pub use xdfs_security::export::{ExportConfig, ExportsConfig, GrantConfig, Rights};
 pub use xdfs_security::guard::Limits as GuardLimits;

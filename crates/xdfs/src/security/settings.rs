@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use xdfs_access::{KeyLists, Parts, SystemClock};
+use xdfs_access::{Access, KeyLists, Parts, SystemClock};
 use xdfs_proto::{Code, Fault};
 use xdfs_security::account::Accounts;
 use xdfs_security::audit::Audit;
@@ -180,6 +180,29 @@ impl ServerSecurity {
         }
     }
 
+    /// The access of a door that serves no files, for the same users with the same passwords and
+    /// keys, limits and audit log. Certificates and tokens of issuers aren't accepted there: they
+    /// give rights to files.
+    ///
+    /// # Errors
+    /// The folder or a file in it can't be made or read, or other users could have written it.
+    pub fn access_without_files(self) -> Result<Access, Fault> {
+        trusted::make_folder(OPEN_FOLDER, &self.folder)?;
+        trusted::check_folder(OPEN_FOLDER, &self.folder)?;
+        Access::new(Parts {
+            keys: key_lists(&self.folder, self.owner, self.owner_keys),
+            users: UsersFile::new(self.folder.join("users")),
+            tokens: None,
+            grid: None,
+            exports: Exports::single(PathBuf::new(), Rights::NONE),
+            tunnels: TunnelRules::default(),
+            accounts: None,
+            limits: self.limits,
+            audit: self.audit.as_deref().map(Audit::open).transpose()?,
+            clock: Arc::new(SystemClock),
+        })
+    }
+
     /// Loads or creates the files of the settings, including the server's own key. `root` is served
     /// if there are no exports; either is restricted by `read_only`.
     ///
@@ -215,14 +238,8 @@ impl ServerSecurity {
         if read_only {
             exports = exports.restricted(Rights::READ | Rights::LIST);
         }
-        let mut owner_lists = self.owner_keys;
-        owner_lists.push(self.folder.join("authorized_keys"));
         let parts = Parts {
-            keys: KeyLists {
-                owner: self.owner,
-                owner_lists,
-                folder: self.folder.join("keys"),
-            },
+            keys: key_lists(&self.folder, self.owner, self.owner_keys),
             users: UsersFile::new(self.folder.join("users")),
             tokens: self.tokens.map(Verifier::new).transpose()?,
             grid,
@@ -234,6 +251,16 @@ impl ServerSecurity {
             clock: Arc::new(SystemClock),
         };
         Ok((parts, identity))
+    }
+}
+
+/// The lists of keys of a server with this folder.
+fn key_lists(folder: &Path, owner: String, mut owner_lists: Vec<PathBuf>) -> KeyLists {
+    owner_lists.push(folder.join("authorized_keys"));
+    KeyLists {
+        owner,
+        owner_lists,
+        folder: folder.join("keys"),
     }
 }
 
