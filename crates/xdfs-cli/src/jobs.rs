@@ -1,7 +1,7 @@
 //! `xdfs service`, and the commands that ask it: `submit`, `jobs` and `job`.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,8 @@ use xdfs::{
 };
 use xdfs_service::{
     JobDetail, JobSettings, JobSummary, Schedule, ScheduleSubmission, Service, ServiceClient,
-    ServiceOptions, Sessions, StateName, Submission, Time, WebhookOptions, WebhookSecret,
+    ServiceOptions, ServiceUsers, Sessions, StateName, Submission, Time, WebhookOptions,
+    WebhookSecret,
 };
 
 use crate::console::{Console, printable, warn};
@@ -27,6 +28,7 @@ use crate::interrupt::handle_signals;
 use crate::log::start_log;
 use crate::place::Place;
 use crate::report::print;
+use crate::server_config::service_users;
 use crate::state;
 
 /// Least pause between two looks at a job that is waited for.
@@ -82,6 +84,7 @@ fn serve(flags: &ServiceFlags) -> Result<(), Fault> {
             allow: flags.webhook_allow.clone(),
             secret: webhook_secret(flags)?,
         },
+        users: flags.config.as_deref().map(users).transpose()?,
         sessions: Sessions::of_user(),
     };
     let service = Service::bind(options)?;
@@ -96,9 +99,20 @@ fn serve(flags: &ServiceFlags) -> Result<(), Fault> {
         let text = "stopping jobs in an orderly way; another signal ends them at once";
         Console::new(OutputFlags::default()).info(text);
     })?;
-    let link = service.login_link()?;
-    print(format!("listening on {}\nopen {link}\n", service.url()))?;
+    let url = service.url();
+    // The log of a machine, where this text may go, is read by others than the owner.
+    let link = match service.has_users() {
+        true => url.clone(),
+        false => service.login_link()?,
+    };
+    print(format!("listening on {url}\nopen {link}\n"))?;
     service.run()
+}
+
+/// The users whom the configuration of a server names.
+fn users(config: &Path) -> Result<ServiceUsers, Fault> {
+    let (security, administrators) = service_users(config)?;
+    ServiceUsers::new(security, administrators)
 }
 
 fn client(flags: &ReachFlags) -> Result<ServiceClient, Fault> {

@@ -55,6 +55,22 @@ pub(crate) struct Config {
     gridftp: Option<GridftpConfig>,
     accounts: Option<BTreeMap<String, String>>,
     limits: LimitsConfig,
+    #[cfg_attr(
+        not(feature = "service"),
+        expect(dead_code, reason = "it is checked nevertheless")
+    )]
+    service: ServiceConfig,
+}
+
+/// What `xdfs service` has in the file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ServiceConfig {
+    #[cfg_attr(
+        not(feature = "service"),
+        expect(dead_code, reason = "it is checked nevertheless")
+    )]
+    administrators: Vec<String>,
 }
 
 /// Limits for users, with the library's defaults.
@@ -392,6 +408,24 @@ pub(crate) fn folder_of(config: &Path) -> Result<PathBuf, Fault> {
         Some(folder) => Ok(base_of(config)?.join(folder)),
         None => server_folder(),
     }
+}
+
+/// The users of a service, as servers with this configuration file have them, and the names of the
+/// administrators among them.
+#[cfg(feature = "service")]
+pub(crate) fn service_users(path: &Path) -> Result<(ServerSecurity, Vec<String>), Fault> {
+    let mut config = read_config(path)?;
+    if config.insecure == Some(true) {
+        let cause = "with `insecure` in the file nobody proves who they are";
+        let fault = Fault::new(Code::InvalidArgument, "read the configuration", cause);
+        let name = path.as_os_str().as_encoded_bytes();
+        return Err(fault
+            .path(name)
+            .hint("leave out either `insecure` or --config"));
+    }
+    let administrators = std::mem::take(&mut config.service.administrators);
+    let security = security(&mut config, Some(&base_of(path)?))?;
+    Ok((security, administrators))
 }
 
 /// The folder of a configuration file, on which relative paths in it are based.

@@ -37,7 +37,7 @@ type Answer<T> = Result<T, Problem>;
 
 /// `GET /healthz`: the service answers and can read its database.
 pub(crate) async fn health(State(shared): State<Arc<Shared>>) -> Answer<&'static str> {
-    shared.store.jobs(None, None, 1).await?;
+    shared.store.jobs(None, None, None, 1).await?;
     Ok("ok\n")
 }
 
@@ -72,18 +72,22 @@ fn key(headers: &HeaderMap) -> Answer<Option<&str>> {
 /// `POST /api/v1/jobs`: 201 with the job, or 200 if the key has one already.
 pub(crate) async fn submit(
     State(shared): State<Arc<Shared>>,
-    Extension(User(user)): Extension<User>,
+    Extension(user): Extension<User>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Response> {
     let (body, submission): (_, Submission) = read("read the job", body)?;
     shared.webhooks.check(submission.webhook.as_deref())?;
+    submission.check_for(user.is_administrator())?;
     let digest = digest(&String::from_utf8_lossy(&body));
     let idempotency = key(&headers)?.map(|key| Idempotency {
         key,
         digest: &digest,
     });
-    let submitted = shared.store.submit(&submission, &user, idempotency).await?;
+    let submitted = shared
+        .store
+        .submit(&submission, &user.name, idempotency)
+        .await?;
     shared.workers.wake.notify_one();
     shared.upkeep.notify_one();
     shared.live.changed(submitted.id);
@@ -97,7 +101,7 @@ pub(crate) async fn submit(
 }
 
 /// Reads a body.
-fn read<T: DeserializeOwned>(
+pub(crate) fn read<T: DeserializeOwned>(
     operation: &str,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<(Bytes, T)> {
@@ -120,15 +124,18 @@ fn bad_query(error: QueryRejection) -> Problem {
 /// `POST /api/v1/schedules`: 201 with the schedule, or 200 if the key has one already.
 pub(crate) async fn add_schedule(
     State(shared): State<Arc<Shared>>,
-    Extension(User(user)): Extension<User>,
+    Extension(user): Extension<User>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Response> {
     let (body, submission): (_, ScheduleSubmission) = read("read the schedule", body)?;
     shared.webhooks.check(submission.job.webhook.as_deref())?;
+    submission.job.check_for(user.is_administrator())?;
     let digest = digest(&String::from_utf8_lossy(&body));
     let key = key(&headers)?;
-    let added = shared.store.add_schedule(&submission, &user, &digest, key);
+    let added = shared
+        .store
+        .add_schedule(&submission, &user.name, &digest, key);
     let (id, is_new) = added.await?;
     shared.upkeep.notify_one();
     let status = match is_new {
@@ -151,12 +158,14 @@ pub(crate) struct SchedulesQuery {
 /// `GET /api/v1/schedules`: a page of schedules, the newest first.
 pub(crate) async fn schedules(
     State(shared): State<Arc<Shared>>,
+    Extension(user): Extension<User>,
     query: Result<Query<SchedulesQuery>, QueryRejection>,
 ) -> Answer<Json<SchedulePage>> {
     let Query(query) = query.map_err(bad_query)?;
     let after: Option<ScheduleId> = query.after.map(|id| id.parse()).transpose()?;
     let limit = query.limit.unwrap_or(LIMIT).clamp(1, LIMIT_MAX);
-    let mut schedules = shared.store.schedules(after, limit + 1).await?;
+    let schedules = shared.store.schedules(user.only(), after, limit + 1);
+    let mut schedules = schedules.await?;
     let has_more = schedules.len() > limit as usize;
     schedules.truncate(limit as usize);
     let next = schedules.last().filter(|_| has_more).map(|one| one.id);
@@ -192,6 +201,7 @@ pub(crate) struct ListQuery {
 /// `GET /api/v1/jobs`: a page of jobs, the newest first.
 pub(crate) async fn list(
     State(shared): State<Arc<Shared>>,
+    Extension(user): Extension<User>,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Answer<Json<JobPage>> {
     let Query(query) = query.map_err(bad_query)?;
@@ -199,7 +209,8 @@ pub(crate) async fn list(
     let after: Option<JobId> = query.after.map(|id| id.parse()).transpose()?;
     let limit = query.limit.unwrap_or(LIMIT).clamp(1, LIMIT_MAX);
     // One more says whether there are more.
-    let mut jobs = shared.store.jobs(state, after, limit + 1).await?;
+    let jobs = shared.store.jobs(user.only(), state, after, limit + 1);
+    let mut jobs = jobs.await?;
     let has_more = jobs.len() > limit as usize;
     jobs.truncate(limit as usize);
     let next = jobs.last().filter(|_| has_more).map(|job| job.id);
@@ -232,9 +243,7 @@ pub(crate) async fn files(
     let after: Option<Cursor> = query.after.map(|after| after.parse()).transpose()?;
     let after = after.unwrap_or_default();
     let limit = query.limit.unwrap_or(LIMIT).clamp(1, LIMIT_MAX);
-    let files = shared
-        .store
-        .files(id.parse()?, &after, limit + 1);
+    let files = shared.store.files(id.parse()?, &after, limit + 1);
     let mut files = files.await?;
     let has_more = files.len() > limit as usize;
     files.truncate(limit as usize);
@@ -254,13 +263,16 @@ pub(crate) async fn manifest(
 /// `PATCH /api/v1/jobs/{id}`: sets what can be set of a job.
 pub(crate) async fn set(
     State(shared): State<Arc<Shared>>,
-    Extension(User(user)): Extension<User>,
+    Extension(user): Extension<User>,
     Parameters(id): Parameters<String>,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Json<JobDetail>> {
     let id = id.parse()?;
     let (_, settings): (_, JobSettings) = read("read the settings", body)?;
-    shared.store.set(id, &settings, &Actor::User(user)).await?;
+    shared
+        .store
+        .set(id, &settings, &Actor::User(user.name))
+        .await?;
     shared.upkeep.notify_one();
     shared.live.changed(id);
     Ok(Json(shared.job(id).await?))
@@ -311,21 +323,21 @@ pub(crate) async fn failures(
 /// `POST /api/v1/jobs/{id}:cancel`, and `:pause`, `:resume`, `:retry`.
 pub(crate) async fn change(
     State(shared): State<Arc<Shared>>,
-    Extension(User(user)): Extension<User>,
+    Extension(user): Extension<User>,
     Parameters(id_and_change): Parameters<String>,
 ) -> Answer<Json<JobDetail>> {
     let (id, word) = id_and_change
         .split_once(':')
         .unwrap_or((&id_and_change, ""));
     let id = id.parse()?;
-    make_change(&shared, user, id, word).await?;
+    make_change(&shared, &user, id, word).await?;
     Ok(Json(shared.job(id).await?))
 }
 
 /// Changes a job as a user wants it.
 pub(crate) async fn make_change(
     shared: &Shared,
-    user: String,
+    user: &User,
     id: JobId,
     word: &str,
 ) -> Result<(), Fault> {
@@ -333,7 +345,7 @@ pub(crate) async fn make_change(
         let cause = "a job can be paused, resumed, cancelled and retried";
         Fault::new(Code::NotFound, "change a job by", cause).path(word)
     })?;
-    let actor = Actor::User(user);
+    let actor = Actor::User(user.name.clone());
     let after = shared.store.change(id, change, &actor, "asked for").await?;
     if after.is_some_and(|state| state.worker().is_some()) {
         shared.workers.stop(id);
@@ -351,14 +363,18 @@ fn json(detail: &JobDetail) -> Result<String, Fault> {
 /// `GET /api/v1/jobs/{id}/events`: the job as it is, and whenever it changes, to its end.
 pub(crate) async fn events(
     State(shared): State<Arc<Shared>>,
+    Extension(user): Extension<User>,
     Parameters(id): Parameters<String>,
 ) -> Answer<Response> {
     let id = id.parse()?;
     shared.job(id).await?;
-    Ok(watch(shared, Some(id), json).await)
+    Ok(watch(shared, user, Some(id), json).await)
 }
 
 /// `GET /api/v1/events`: every job that changes from now on.
-pub(crate) async fn all_events(State(shared): State<Arc<Shared>>) -> Response {
-    watch(shared, None, json).await
+pub(crate) async fn all_events(
+    State(shared): State<Arc<Shared>>,
+    Extension(user): Extension<User>,
+) -> Response {
+    watch(shared, user, None, json).await
 }

@@ -11,7 +11,7 @@ use ureq::Agent;
 use ureq::http::{Response, StatusCode};
 use xdfs::{Code, Fault};
 
-use crate::access::{Secret, hex, read_token};
+use crate::access::{Secret, random, read_token};
 use crate::failure::Failure;
 use crate::id::{JobId, ScheduleId};
 use crate::model::{JobDetail, JobPage, Schedule, SchedulePage};
@@ -141,10 +141,7 @@ impl ServiceClient {
     /// # Errors
     /// The system has no random numbers.
     pub fn new_key() -> Result<String, Fault> {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes)
-            .map_err(|error| Fault::new(Code::Internal, "make a key", error.to_string()))?;
-        Ok(hex(&bytes))
+        random::<16>()
     }
 
     /// A page of jobs, the newest first.

@@ -41,11 +41,13 @@ mod spec;
 mod state;
 mod store;
 mod time;
+mod tokens;
 mod upkeep;
 mod watch;
 mod webhook;
 mod worker;
 
+pub use access::{NewToken, Scope, ServiceUsers, Token, TokenPage, TokenRequest};
 pub use client::ServiceClient;
 pub use failure::Failure;
 pub use id::{JobId, ScheduleId};

@@ -1,15 +1,16 @@
 //! The pages: rendered here, and kept up to date by fragments that come as events.
 
+pub(crate) mod login;
+pub(crate) mod settings;
+
 use std::sync::Arc;
 
 use askama::Template;
 use axum::Extension;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::header::{CONTENT_TYPE, SET_COOKIE};
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{Html, IntoResponse, Redirect, Response};
-use serde::Deserialize;
 use xdfs::{Code, Fault};
 
 use crate::access::User;
@@ -331,36 +332,15 @@ impl IntoResponse for PageProblem {
     }
 }
 
-/// The page of a browser that isn't logged in.
-pub(crate) fn unauthorized() -> Response {
-    let text = "Open the link that the service printed when it started. A link works once; \
-        starting the service again prints another one.";
-    message(StatusCode::UNAUTHORIZED, "Please log in", text.to_owned())
-}
-
-/// The query of `GET /login`.
-#[derive(Debug, Deserialize)]
-pub(crate) struct LoginQuery {
-    #[serde(default)]
-    link: String,
-}
-
-/// `GET /login?link=`: gives a browser its cookie.
-pub(crate) async fn log_in(
-    State(shared): State<Arc<Shared>>,
-    query: Result<Query<LoginQuery>, QueryRejection>,
-) -> Result<Response, PageProblem> {
-    let link = query.map(|Query(query)| query.link).unwrap_or_default();
-    let cookie = shared.access.log_in(&shared.store, &link).await?;
-    Ok(match cookie {
-        Some(cookie) => ([(SET_COOKIE, cookie)], Redirect::to("/")).into_response(),
-        None => unauthorized(),
-    })
-}
-
 /// `GET /`: the newest jobs.
-pub(crate) async fn jobs(State(shared): State<Arc<Shared>>) -> Result<Html<String>, PageProblem> {
-    let jobs = shared.store.jobs(None, None, JOBS_SHOWN).await?;
+pub(crate) async fn jobs(
+    State(shared): State<Arc<Shared>>,
+    Extension(user): Extension<User>,
+) -> Result<Html<String>, PageProblem> {
+    let jobs = shared
+        .store
+        .jobs(user.only(), None, None, JOBS_SHOWN)
+        .await?;
     let rows = jobs.into_iter().map(|job| Row { job }).collect();
     Ok(rendered(&JobsPage { rows })?)
 }
@@ -392,8 +372,12 @@ impl SchedulesPage {
 /// `GET /schedules`: the newest schedules.
 pub(crate) async fn schedules(
     State(shared): State<Arc<Shared>>,
+    Extension(user): Extension<User>,
 ) -> Result<Html<String>, PageProblem> {
-    let schedules = shared.store.schedules(None, JOBS_SHOWN).await?;
+    let schedules = shared
+        .store
+        .schedules(user.only(), None, JOBS_SHOWN)
+        .await?;
     Ok(rendered(&SchedulesPage { schedules })?)
 }
 
@@ -409,8 +393,11 @@ pub(crate) async fn delete_schedule(
 }
 
 /// `GET /live`: rows of the list, as they change.
-pub(crate) async fn live_jobs(State(shared): State<Arc<Shared>>) -> Response {
-    watch(shared, None, |detail| {
+pub(crate) async fn live_jobs(
+    State(shared): State<Arc<Shared>>,
+    Extension(user): Extension<User>,
+) -> Response {
+    watch(shared, user, None, |detail| {
         let row = Row {
             job: detail.job.clone(),
         };
@@ -433,11 +420,12 @@ pub(crate) async fn job(
 /// `GET /jobs/{id}/live`: the page's body, as it changes.
 pub(crate) async fn live_job(
     State(shared): State<Arc<Shared>>,
+    Extension(user): Extension<User>,
     path: Result<Parameters<String>, Problem>,
 ) -> Result<Response, PageProblem> {
     let Parameters(id) = path?;
     let id = id.parse::<crate::JobId>()?;
-    Ok(watch(shared, Some(id), |detail| {
+    Ok(watch(shared, user, Some(id), |detail| {
         let body = JobBody {
             detail: detail.clone(),
         };
@@ -449,7 +437,7 @@ pub(crate) async fn live_job(
 /// `POST /jobs/{id}/{change}`: a button.
 pub(crate) async fn change(
     State(shared): State<Arc<Shared>>,
-    Extension(User(user)): Extension<User>,
+    Extension(user): Extension<User>,
     path: Result<Parameters<(String, String)>, Problem>,
 ) -> Result<Redirect, PageProblem> {
     let Parameters((id, word)) = path?;
@@ -458,7 +446,7 @@ pub(crate) async fn change(
         delete_job(&shared, id).await?;
         return Ok(Redirect::to("/"));
     }
-    make_change(&shared, user, id, &word).await?;
+    make_change(&shared, &user, id, &word).await?;
     Ok(Redirect::to(&format!("/jobs/{id}")))
 }
 

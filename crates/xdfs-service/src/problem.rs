@@ -1,10 +1,10 @@
 //! Faults as answers: `application/problem+json` (RFC 9457), with the fields of the record `error`.
 
 use axum::http::StatusCode;
-use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use xdfs::{Code, Fault};
+use xdfs::{Code, Fault, Retry};
 
 use crate::failure::Failure;
 
@@ -28,11 +28,19 @@ struct Body<'a> {
 
 impl Problem {
     /// The refusal of a request without credentials.
-    pub(crate) fn unauthorized() -> Self {
-        let cause = "the request has no valid token";
-        let fault = Fault::new(Code::AuthenticationFailed, "use the service", cause)
-            .hint("send the token in the service's folder as 'Authorization: Bearer TOKEN'");
-        Self::with_status(StatusCode::UNAUTHORIZED, fault)
+    pub(crate) fn unauthorized(has_users: bool) -> Self {
+        let (cause, hint) = match has_users {
+            true => (
+                "the request has neither a valid token nor the right password",
+                "send 'Authorization: Bearer TOKEN', or name and password as 'Basic'",
+            ),
+            false => (
+                "the request has no valid token",
+                "send the token in the service's folder as 'Authorization: Bearer TOKEN'",
+            ),
+        };
+        let fault = Fault::new(Code::AuthenticationFailed, "use the service", cause);
+        Self::with_status(StatusCode::UNAUTHORIZED, fault.hint(hint))
     }
 
     /// A fault with the status of HTTP that another part has chosen.
@@ -40,6 +48,14 @@ impl Problem {
         Self {
             status,
             fault: Box::new(fault),
+        }
+    }
+
+    /// Seconds until the request may be answered.
+    pub(crate) fn retry_after(&self) -> Option<u32> {
+        match self.fault.retry {
+            Retry::AfterMs(pause) => Some(pause.div_ceil(1000)),
+            _ => None,
         }
     }
 
@@ -56,6 +72,10 @@ impl From<Fault> for Problem {
             Code::AlreadyExists | Code::Stale => StatusCode::CONFLICT,
             Code::AuthenticationFailed => StatusCode::UNAUTHORIZED,
             Code::PermissionDenied => StatusCode::FORBIDDEN,
+            Code::LimitExceeded if matches!(fault.retry, Retry::AfterMs(_)) => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
+            Code::LimitExceeded => StatusCode::UNPROCESSABLE_ENTITY,
             Code::Busy | Code::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
@@ -80,6 +100,9 @@ impl IntoResponse for Problem {
         let headers = response.headers_mut();
         let json = axum::http::HeaderValue::from_static("application/problem+json");
         headers.insert(CONTENT_TYPE, json);
+        if let Some(seconds) = self.retry_after() {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
         if self.status == StatusCode::UNAUTHORIZED {
             let bearer = axum::http::HeaderValue::from_static("Bearer");
             headers.insert(WWW_AUTHENTICATE, bearer);

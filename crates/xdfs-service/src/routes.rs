@@ -1,10 +1,15 @@
-//! The routes of the service, and what every request goes through: who asks, and which headers
-//! every answer has.
+//! The routes of the service, and what every request goes through: who asks and may, and which
+//! headers every answer has.
+//!
+//! Whatever is beneath a job or a schedule is in a router of its own, which answers for those of
+//! other users as for those that don't exist.
 
+use std::net::{Ipv4Addr, SocketAddr};
+use std::str::FromStr;
 use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{ConnectInfo, RawPathParams, Request, State};
 use axum::http::header::{
     ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
@@ -12,14 +17,17 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
+use axum::{Extension, Router};
 use xdfs::{Code, Fault};
 
-use crate::access::User;
-use crate::page::PageProblem;
+use crate::access::{Scope, User};
+use crate::id::{JobId, ScheduleId};
+use crate::page::{PageProblem, login, settings};
 use crate::problem::Problem;
 use crate::shared::Shared;
-use crate::{api, page};
+use crate::store::{no_job, no_schedule};
+use crate::{api, page, tokens};
 
 /// Nothing from another host, nothing within the page, and no frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -27,8 +35,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 /// All routes.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
-    let api = Router::new()
-        .route("/api/v1/jobs", get(api::list).post(api::submit))
+    let jobs = Router::new()
         .route(
             "/api/v1/jobs/{id}",
             get(api::show)
@@ -40,32 +47,66 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/api/v1/jobs/{id}/failures", get(api::failures))
         .route("/api/v1/jobs/{id}/files", get(api::files))
         .route("/api/v1/jobs/{id}/manifest", get(api::manifest))
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(Arc::clone(&shared), api_job));
+    let schedules = Router::new()
+        .route(
+            "/api/v1/schedules/{id}",
+            get(api::schedule).delete(api::delete_schedule),
+        )
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(Arc::clone(&shared), api_schedule));
+    let account = Router::new()
+        .route("/api/v1/tokens", get(tokens::list).post(tokens::make))
+        .route("/api/v1/tokens/{token}", delete(tokens::revoke))
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn(api_account));
+    let api = Router::new()
+        .route("/api/v1/jobs", get(api::list).post(api::submit))
         .route("/api/v1/events", get(api::all_events))
         .route(
             "/api/v1/schedules",
             get(api::schedules).post(api::add_schedule),
         )
-        .route(
-            "/api/v1/schedules/{id}",
-            get(api::schedule).delete(api::delete_schedule),
-        )
+        .merge(jobs)
+        .merge(schedules)
+        .merge(account)
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(&shared), api_user));
-    let pages = Router::new()
-        .route("/", get(page::jobs))
-        .route("/live", get(page::live_jobs))
+    let job_pages = Router::new()
         .route("/jobs/{id}", get(page::job))
-        .route("/schedules", get(page::schedules))
-        .route("/schedules/{id}/delete", post(page::delete_schedule))
         .route("/jobs/{id}/live", get(page::live_job))
         .route("/jobs/{id}/manifest", get(api::manifest))
         .route("/jobs/{id}/{change}", post(page::change))
         .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(Arc::clone(&shared), page_job));
+    let schedule_pages = Router::new()
+        .route("/schedules/{id}/delete", post(page::delete_schedule))
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(Arc::clone(&shared), page_schedule));
+    let account_pages = Router::new()
+        .route("/settings", get(settings::show))
+        .route("/settings/tokens", post(settings::make_token))
+        .route(
+            "/settings/tokens/{token}/revoke",
+            post(settings::revoke_token),
+        )
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn(page_account));
+    let pages = Router::new()
+        .route("/", get(page::jobs))
+        .route("/live", get(page::live_jobs))
+        .route("/schedules", get(page::schedules))
+        .merge(job_pages)
+        .merge(schedule_pages)
+        .merge(account_pages)
+        .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(&shared), page_user));
     let open = Router::new()
         .route("/healthz", get(api::health))
-        .route("/login", get(page::log_in))
+        .route("/login", get(login::show).post(login::log_in))
+        .route("/logout", post(login::log_out))
         .route("/icon.svg", get(page::icon))
         .route("/page.css", get(page::style))
         .route("/page.js", get(page::script))
@@ -78,16 +119,49 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-async fn user(shared: &Shared, request: &mut Request) -> Result<(), Problem> {
+/// The scope that a request needs, whatever it asks for.
+fn needed(method: &Method) -> Scope {
+    match method.is_safe() {
+        true => Scope::Read,
+        false => Scope::Submit,
+    }
+}
+
+fn refuse_scope(user: &User, needed: Scope) -> Result<(), Problem> {
+    if user.scope >= needed {
+        return Ok(());
+    }
+    let cause = format!("the scope of the token is {}", user.scope);
+    let fault = Fault::new(Code::PermissionDenied, "answer the request", cause);
+    Err(fault
+        .hint(format!("this needs a token of scope {needed}"))
+        .into())
+}
+
+/// Finds out whose request it is, and whether its token is good for such requests.
+async fn identify(shared: &Shared, request: &mut Request) -> Result<(), Problem> {
     let (method, headers) = (request.method(), request.headers());
-    let user = shared.access.user(&shared.store, method, headers).await?;
-    let user = user.ok_or_else(Problem::unauthorized)?;
-    request.extensions_mut().insert(User(user));
+    let user = shared
+        .access
+        .user(&shared.store, peer(request), method, headers);
+    let user = user.await?;
+    let user = user.ok_or_else(|| Problem::unauthorized(shared.access.people.has_users()))?;
+    refuse_scope(&user, needed(request.method()))?;
+    request.extensions_mut().insert(user);
     Ok(())
 }
 
+/// The address of a client. That of a proxy, if there is one.
+fn peer(request: &Request) -> SocketAddr {
+    let known = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    known.map_or_else(
+        || SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        |ConnectInfo(address)| *address,
+    )
+}
+
 async fn api_user(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
-    match user(&shared, &mut request).await {
+    match identify(&shared, &mut request).await {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
@@ -98,10 +172,120 @@ async fn page_user(
     mut request: Request,
     next: Next,
 ) -> Response {
-    match user(&shared, &mut request).await {
+    match identify(&shared, &mut request).await {
         Ok(()) => next.run(request).await,
-        Err(problem) if problem.status == StatusCode::UNAUTHORIZED => page::unauthorized(),
+        Err(problem) if problem.status == StatusCode::UNAUTHORIZED => {
+            login::unauthorized(&shared, request.method(), request.uri())
+        }
+        Err(problem) => PageProblem::from(problem).into_response(),
+    }
+}
+
+/// The id in the path of a request, without a change that follows a colon.
+fn id_in<T: FromStr<Err = Fault>>(
+    path: Result<RawPathParams, RawPathParamsRejection>,
+) -> Result<T, Problem> {
+    let path = path.map_err(|error| {
+        let fault = Fault::new(Code::InvalidArgument, "read the path", error.body_text());
+        Problem::with_status(error.status(), fault)
+    })?;
+    let id = path.iter().find(|(name, _)| *name == "id");
+    let id = id
+        .and_then(|(_, id)| id.split(':').next())
+        .unwrap_or_default();
+    Ok(id.parse()?)
+}
+
+/// Whether a user may see the job in the path. One of another user answers as one that doesn't
+/// exist.
+async fn may_see_job(
+    shared: &Shared,
+    user: &User,
+    path: Result<RawPathParams, RawPathParamsRejection>,
+) -> Result<(), Problem> {
+    let id: JobId = id_in(path)?;
+    match user.sees(&shared.store.owner(id).await?) {
+        true => Ok(()),
+        false => Err(no_job(id).into()),
+    }
+}
+
+/// Likewise the schedule in the path.
+async fn may_see_schedule(
+    shared: &Shared,
+    user: &User,
+    path: Result<RawPathParams, RawPathParamsRejection>,
+) -> Result<(), Problem> {
+    let id: ScheduleId = id_in(path)?;
+    match user.sees(&shared.store.owner_of_schedule(id).await?) {
+        true => Ok(()),
+        false => Err(no_schedule(id).into()),
+    }
+}
+
+async fn api_job(
+    State(shared): State<Arc<Shared>>,
+    Extension(user): Extension<User>,
+    path: Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match may_see_job(&shared, &user, path).await {
+        Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
+    }
+}
+
+async fn api_schedule(
+    State(shared): State<Arc<Shared>>,
+    Extension(user): Extension<User>,
+    path: Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match may_see_schedule(&shared, &user, path).await {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn page_job(
+    State(shared): State<Arc<Shared>>,
+    Extension(user): Extension<User>,
+    path: Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match may_see_job(&shared, &user, path).await {
+        Ok(()) => next.run(request).await,
+        Err(problem) => PageProblem::from(problem).into_response(),
+    }
+}
+
+async fn page_schedule(
+    State(shared): State<Arc<Shared>>,
+    Extension(user): Extension<User>,
+    path: Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match may_see_schedule(&shared, &user, path).await {
+        Ok(()) => next.run(request).await,
+        Err(problem) => PageProblem::from(problem).into_response(),
+    }
+}
+
+async fn api_account(Extension(user): Extension<User>, request: Request, next: Next) -> Response {
+    match refuse_scope(&user, Scope::Admin) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn page_account(Extension(user): Extension<User>, request: Request, next: Next) -> Response {
+    match refuse_scope(&user, Scope::Admin) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => PageProblem::from(problem).into_response(),
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use xdfs::security::trusted;
 use xdfs::{Code, Fault};
 
-use crate::access::Access;
+use crate::access::{Access, People, ServiceUsers};
 use crate::live::{Live, is_set};
 use crate::manifest::ManifestKey;
 use crate::routes::router;
@@ -42,6 +42,8 @@ pub struct ServiceOptions {
     pub keep: Option<Duration>,
     /// The settings of webhooks.
     pub webhooks: WebhookOptions,
+    /// The users who may log in, beside its owner; `None` for none.
+    pub users: Option<ServiceUsers>,
     /// The sessions with servers.
     pub sessions: Sessions,
 }
@@ -119,6 +121,7 @@ impl Service {
             workers,
             keep,
             webhooks,
+            users,
             sessions,
         } = options;
         if !listen.ip().is_loopback() {
@@ -155,15 +158,17 @@ impl Service {
         })?;
         let address = listener.local_addr();
         let address = address.map_err(|error| Fault::from_io(START, "", &error))?;
-        let access = Access::new(&data, address.port())?;
         let manifest_key = ManifestKey::new(&data)?;
         let webhooks = Webhooks::new(webhooks, &data)?;
+        let people = Arc::new(People::new(users));
+        let access = Access::new(&data, address.port(), Arc::clone(&people))?;
         write_url(&data, address)?;
         let live = Arc::new(Live::new());
         let all = Workers::new(
             store.clone(),
             Arc::clone(&live),
             Arc::new(sessions),
+            people,
             journals,
         );
         let shared = Shared {
@@ -200,7 +205,13 @@ impl Service {
         format!("http://{}", self.address)
     }
 
-    /// A link that logs in one browser, once, within a day.
+    /// Whether users log in by their passwords.
+    #[must_use]
+    pub fn has_users(&self) -> bool {
+        self.shared.access.people.has_users()
+    }
+
+    /// A link that logs in one browser of the owner, once, within a day.
     ///
     /// # Errors
     /// The system has no random numbers.
@@ -255,7 +266,8 @@ async fn serve(
     let closing = shared.closing.subscribe();
     let sending = tokio::spawn(webhook::run(Arc::clone(&shared), closing));
     let mut closing = shared.closing.subscribe();
-    let served = axum::serve(listener, router(Arc::clone(&shared)))
+    let router = router(Arc::clone(&shared)).into_make_service_with_connect_info::<SocketAddr>();
+    let served = axum::serve(listener, router)
         .with_graceful_shutdown(async move {
             is_set(&mut closing).await;
         })

@@ -1,12 +1,15 @@
 //! The sessions of jobs with servers: each is opened when it is first needed, and has one transfer
 //! at a time, since the rate limit of a transfer is that of its session.
+//!
+//! The jobs of administrators have the settings and the credentials of the user of the process. A
+//! session for the job of another user has nothing of them but the known servers.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use xdfs::settings::{Attendance, ClientConfig, Login};
 use xdfs::ssh::SshServers;
-use xdfs::{Client, ClientOptions, Fault, RemotePlace};
+use xdfs::{Address, Client, ClientOptions, Code, Fault, RemotePlace};
 
 /// Most sessions that are kept while no transfer uses them. The oldest is closed.
 const SESSIONS_MAX: usize = 32;
@@ -14,8 +17,23 @@ const SESSIONS_MAX: usize = 32;
 /// Opens a session with the server of a place.
 type Open = Box<dyn Fn(&RemotePlace) -> Result<Client, Fault> + Send + Sync>;
 
-/// An open session, and a place on its server.
-type Opened = (RemotePlace, Arc<Client>);
+/// An open session.
+#[derive(Debug)]
+struct Opened {
+    /// A place on its server.
+    place: RemotePlace,
+    whose: Whose,
+    client: Arc<Client>,
+}
+
+/// The user for whom a session is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// The user of the process.
+    Own,
+    /// The user of this name.
+    User(String),
+}
 
 /// The sessions of a service.
 pub struct Sessions {
@@ -53,40 +71,84 @@ impl Sessions {
         })
     }
 
+    fn open(&self, place: &RemotePlace, whose: &Whose) -> Result<Client, Fault> {
+        match whose {
+            Whose::Own => (self.open)(place),
+            Whose::User(_) => open_for_user(place),
+        }
+    }
+
     /// A session that no transfer uses, or a new one.
-    fn take(&self, place: &RemotePlace) -> Result<Arc<Client>, Fault> {
+    fn take(&self, place: &RemotePlace, whose: &Whose) -> Result<Arc<Client>, Fault> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended: Vec<_> = free
-            .extract_if(.., |(_, client)| has_ended(client))
-            .collect();
-        let found = free
-            .iter()
-            .position(|(server, _)| server.shares_session(place));
+        let ended: Vec<_> = free.extract_if(.., |opened| opened.has_ended()).collect();
+        let found = free.iter().position(|opened| opened.serves(place, whose));
         let found = found.map(|at| free.remove(at));
         drop(free);
         // Without the lock: this waits for its threads, and ssh may take a while.
         drop(ended);
         match found {
-            Some((_, client)) => Ok(client),
-            None => Ok(Arc::new((self.open)(place)?)),
+            Some(opened) => Ok(opened.client),
+            None => Ok(Arc::new(self.open(place, whose)?)),
         }
     }
 }
 
-fn has_ended(client: &Client) -> bool {
-    client.ended().is_some()
+impl Opened {
+    fn has_ended(&self) -> bool {
+        self.client.ended().is_some()
+    }
+
+    fn serves(&self, place: &RemotePlace, whose: &Whose) -> bool {
+        self.whose == *whose && self.place.shares_session(place)
+    }
+}
+
+/// Opens a session without the settings and the credentials of the user of the process.
+fn open_for_user(place: &RemotePlace) -> Result<Client, Fault> {
+    check_server_of_user(place)?;
+    let login = Login {
+        anonymous: true,
+        known_only: true,
+        ..Login::default()
+    };
+    let options = login.options(place, ClientOptions::default(), Attendance::Shared)?;
+    Client::connect(place, options)
+}
+
+/// Refuses a server that the user of the process is let in by, and another user isn't: by ssh, by a
+/// socket, or by the settings of a name.
+///
+/// # Errors
+/// [`Code::PermissionDenied`] with the reason.
+pub(crate) fn check_server_of_user(place: &RemotePlace) -> Result<(), Fault> {
+    let cause = match place.address {
+        Address::Host { .. } | Address::Ftp { .. } if place.profile.is_none() => return Ok(()),
+        Address::Host { .. } | Address::Ftp { .. } => {
+            "the settings of a named server are those of the owner of the service"
+        }
+        Address::Ssh { .. } | Address::SshFtp { .. } => {
+            "ssh would log in with the keys of the owner of the service"
+        }
+        _ => "it is reached with the rights of the owner of the service",
+    };
+    let fault = Fault::new(Code::PermissionDenied, "use the server", cause);
+    Err(fault
+        .path(place.to_string())
+        .hint("name the server by an xdfs:// or ftps:// URL, or ask an administrator"))
 }
 
 /// The sessions of one transfer, which returns them when it has ended.
 pub(crate) struct TransferSessions {
     all: Arc<Sessions>,
+    whose: Whose,
     own: Mutex<Vec<Opened>>,
 }
 
 impl TransferSessions {
-    pub(crate) fn new(all: Arc<Sessions>) -> Self {
+    pub(crate) fn of(all: Arc<Sessions>, whose: Whose) -> Self {
         let own = Mutex::default();
-        Self { all, own }
+        Self { all, whose, own }
     }
 
     /// A session with the server of a place: the same one each time, until it ends.
@@ -95,13 +157,17 @@ impl TransferSessions {
     /// It can't be opened.
     pub(crate) fn get(&self, place: &RemotePlace) -> Result<Arc<Client>, Fault> {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        own.retain(|(_, client)| !has_ended(client));
-        let found = own.iter().find(|(server, _)| server.shares_session(place));
-        if let Some((_, client)) = found {
-            return Ok(Arc::clone(client));
+        own.retain(|opened| !opened.has_ended());
+        let found = own.iter().find(|opened| opened.serves(place, &self.whose));
+        if let Some(opened) = found {
+            return Ok(Arc::clone(&opened.client));
         }
-        let client = self.all.take(place)?;
-        own.push((place.clone(), Arc::clone(&client)));
+        let client = self.all.take(place, &self.whose)?;
+        own.push(Opened {
+            place: place.clone(),
+            whose: self.whose.clone(),
+            client: Arc::clone(&client),
+        });
         Ok(client)
     }
 }

@@ -7,6 +7,7 @@ use xdfs::{Code, Fault, Job, JobPlace};
 
 use self::contradictions::contradiction;
 use crate::rule::Rule;
+use crate::sessions::check_server_of_user;
 use crate::time::{Moment, Time};
 use crate::webhook;
 
@@ -89,6 +90,17 @@ impl Submission {
             webhook: None,
             retries_max: RETRIES_MAX,
             transfers,
+        }
+    }
+
+    /// Checks that a user may submit it, who may be an administrator or not.
+    ///
+    /// # Errors
+    /// [`Code::PermissionDenied`] with the place that the user may not use.
+    pub(crate) fn check_for(&self, is_administrator: bool) -> Result<(), Fault> {
+        match is_administrator {
+            true => Ok(()),
+            false => self.transfers.iter().try_for_each(check_for_user),
         }
     }
 
@@ -266,6 +278,38 @@ fn time_to_come(field: &str, moment: Option<Moment>, now: Time) -> Result<Option
         Some(time) if time <= now => Err(invalid(field, "it is in the past")),
         time => Ok(time),
     }
+}
+
+/// The source and the target of a transfer, by their fields; none of one that is no transfer.
+fn places(job: &Job) -> Option<[(&'static str, &JobPlace); 2]> {
+    let (source, target) = match job {
+        Job::File(job) => (&job.source, &job.target),
+        Job::Tree(job) => (&job.source, &job.target),
+        Job::Sync(job) => (&job.source, &job.target),
+        _ => return None,
+    };
+    Some([("source", source), ("target", target)])
+}
+
+/// Refuses what a transfer of a user who is no administrator may not use: the files of the user of
+/// the process, and servers that let that user in.
+///
+/// # Errors
+/// [`Code::PermissionDenied`] with the place.
+pub(crate) fn check_for_user(job: &Job) -> Result<(), Fault> {
+    for (_, place) in places(job).into_iter().flatten() {
+        match place {
+            JobPlace::Server(server) => check_server_of_user(server)?,
+            place => {
+                let cause = "only administrators copy files of the service's own machine";
+                let fault = Fault::new(Code::PermissionDenied, "use the place", cause);
+                return Err(fault
+                    .path(shown(place))
+                    .hint("name a server that serves them, by an xdfs:// URL"));
+            }
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn invalid(field: &str, cause: &str) -> Fault {

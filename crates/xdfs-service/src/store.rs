@@ -12,6 +12,7 @@ mod schedules;
 mod sessions;
 mod submissions;
 mod terms;
+mod tokens;
 mod transfers;
 mod webhooks;
 
@@ -29,8 +30,11 @@ use sqlx::sqlite::{
 use sqlx::{Connection as _, SqlSafeStr as _, Sqlite, SqlitePool};
 use xdfs::{Code, Fault};
 
+pub(crate) use self::changes::no_job;
 pub(crate) use self::claims::Retries;
 pub(crate) use self::manifests::Unlisted;
+pub(crate) use self::schedules::no_schedule;
+pub(crate) use self::sessions::Session;
 pub(crate) use self::submissions::Idempotency;
 pub(crate) use self::transfers::{End, Task};
 pub(crate) use self::webhooks::{Delivery, DueWebhook};
@@ -52,7 +56,7 @@ const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// The steps to the schema, each with its number: what both SQLite and PostgreSQL understand. One
 /// that has been released is never changed.
-const MIGRATIONS: [(i64, &str, &str); 5] = [
+const MIGRATIONS: [(i64, &str, &str); 6] = [
     (1, "jobs", include_str!("../migrations/0001_jobs.sql")),
     (2, "terms", include_str!("../migrations/0002_terms.sql")),
     (
@@ -70,6 +74,7 @@ const MIGRATIONS: [(i64, &str, &str); 5] = [
         "webhooks",
         include_str!("../migrations/0005_webhooks.sql"),
     ),
+    (6, "users", include_str!("../migrations/0006_users.sql")),
 ];
 
 /// The database of a service.

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use xdfs::Fault;
 
+use crate::access::User;
 use crate::id::JobId;
 use crate::live::is_set;
 use crate::model::JobDetail;
@@ -25,9 +26,16 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// The form of a job in an event.
 pub(crate) type Form = fn(&JobDetail) -> Result<String, Fault>;
 
-/// Writes the jobs that change as events, or one of them, which is the first event.
-pub(crate) async fn watch(shared: Arc<Shared>, only: Option<JobId>, form: Form) -> Response {
+/// Writes the jobs that change and that a user sees as events, or one of them, which is the first
+/// event.
+pub(crate) async fn watch(
+    shared: Arc<Shared>,
+    user: User,
+    only: Option<JobId>,
+    form: Form,
+) -> Response {
     let watcher = Watcher {
+        user,
         changes: shared.live.subscribe(),
         closing: shared.closing.subscribe(),
         due: only.into_iter().collect(),
@@ -49,6 +57,7 @@ pub(crate) async fn watch(shared: Arc<Shared>, only: Option<JobId>, form: Form) 
 
 struct Watcher {
     shared: Arc<Shared>,
+    user: User,
     changes: Receiver<JobId>,
     closing: watch::Receiver<bool>,
     /// Jobs that have changed.
@@ -109,6 +118,15 @@ impl Watcher {
                 self.is_over = self.only.is_some();
                 continue;
             };
+            if !self.user.sees(&detail.job.owner) {
+                continue;
+            }
+            // The user may have logged out meanwhile, or the token may have ended.
+            let access = &self.shared.access;
+            let accepted = access.still_accepts(&self.shared.store, &self.user).await;
+            if !accepted.is_ok_and(|is_accepted| is_accepted) {
+                return None;
+            }
             let text = match (self.form)(&detail) {
                 Ok(text) => text,
                 Err(fault) => {

@@ -16,14 +16,17 @@ use tokio::task::coop::consume_budget;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use xdfs::operations::path::last_part;
+use xdfs::security::trusted;
 use xdfs::{Code, Fault, Job, JobEvent, JobResult, RunningJob, TreeResult};
 
+use crate::access::{People, digest};
 use crate::failure::Failure;
 use crate::id::JobId;
 use crate::inventory::{Completion, Inventory, ask_for_digests};
 use crate::live::{Live, is_set};
 use crate::model::{Counts, LiveTransfer};
-use crate::sessions::{Sessions, TransferSessions};
+use crate::sessions::{Sessions, TransferSessions, Whose};
+use crate::spec::check_for_user;
 use crate::state::{Actor, Change, State, WorkerId};
 use crate::store::{End, Retries, Store, Task};
 use crate::time::Time;
@@ -52,6 +55,7 @@ pub(crate) struct Workers {
     pub(crate) store: Store,
     pub(crate) live: Arc<Live>,
     pub(crate) sessions: Arc<Sessions>,
+    pub(crate) people: Arc<People>,
     /// The directory of the journals of trees.
     pub(crate) journals: PathBuf,
     /// A job may wait.
@@ -85,6 +89,8 @@ enum JobEnd {
 struct Run {
     /// It keeps a list of its files.
     has_manifest: bool,
+    /// The user for whom sessions with servers are opened.
+    whose: Whose,
     retries: Retries,
     /// Something has arrived that was missing before.
     has_progress: bool,
@@ -116,12 +122,14 @@ impl Workers {
         store: Store,
         live: Arc<Live>,
         sessions: Arc<Sessions>,
+        people: Arc<People>,
         journals: PathBuf,
     ) -> Self {
         Self {
             store,
             live,
             sessions,
+            people,
             journals,
             wake: Notify::new(),
             running: Mutex::default(),
@@ -240,8 +248,13 @@ impl Workers {
 
     /// Does the transfers of a job that are to be done.
     async fn transfers(&self, id: JobId, stopped: watch::Receiver<bool>) -> Result<JobEnd, Fault> {
+        let owner = self.store.owner(id).await?;
         let mut run = Run {
             has_manifest: self.store.has_manifest(id).await?,
+            whose: match self.people.is_administrator(&owner) {
+                true => Whose::Own,
+                false => Whose::User(owner),
+            },
             retries: self.store.retries(id).await?,
             has_progress: false,
             stopped,
@@ -279,7 +292,7 @@ impl Workers {
             let completion = Completion {
                 store: self.store.clone(),
                 runtime: Handle::current(),
-                sessions: TransferSessions::new(Arc::clone(&self.sessions)),
+                sessions: TransferSessions::of(Arc::clone(&self.sessions), run.whose.clone()),
                 id,
                 transfer,
                 stopped: run.stopped.clone(),
@@ -310,7 +323,7 @@ impl Workers {
 
     async fn transfer(&self, id: JobId, task: &Task, run: &mut Run) -> Result<TransferEnd, Fault> {
         self.store.begin_transfer(id, task.position).await?;
-        let started = self.start(&task.text, run.has_manifest);
+        let started = self.start(&task.text, run.has_manifest, &run.whose);
         let mut end = End {
             counts: Counts::default(),
             limited_by: None,
@@ -389,17 +402,33 @@ impl Workers {
         Ok(ended)
     }
 
+    /// The directory of the journals of a user, since they say what has arrived already.
+    fn journals_of(&self, whose: &Whose) -> Result<PathBuf, Fault> {
+        match whose {
+            Whose::Own => Ok(self.journals.clone()),
+            Whose::User(name) => {
+                let folder = self.journals.join(digest(name));
+                trusted::make_folder("keep a journal", &folder)?;
+                Ok(folder)
+            }
+        }
+    }
+
     /// Starts a transfer by the library.
-    fn start(&self, text: &str, has_manifest: bool) -> Result<RunningJob, Fault> {
+    fn start(&self, text: &str, has_manifest: bool, whose: &Whose) -> Result<RunningJob, Fault> {
         let mut job = Job::from_json(text)?;
+        if *whose != Whose::Own {
+            // Again: whoever submitted it may have been an administrator then.
+            check_for_user(&job)?;
+        }
         if has_manifest {
             ask_for_digests(&mut job);
         }
         if let Job::Tree(tree) = &mut job {
-            tree.options.journal = Some(self.journals.clone());
+            tree.options.journal = Some(self.journals_of(whose)?);
             tree.options.count_source = true;
         }
-        let sessions = TransferSessions::new(Arc::clone(&self.sessions));
+        let sessions = TransferSessions::of(Arc::clone(&self.sessions), whose.clone());
         job.start(move |place| sessions.get(place))
     }
 }

@@ -17,8 +17,8 @@ use xdfs::{
     ServerHandle, TransferOptions, TransferParameters, TreeJob, TreeOptions, Way,
 };
 use xdfs_service::{
-    FailurePage, JobDetail, JobId, Service, ServiceClient, ServiceHandle, ServiceOptions, Sessions,
-    StateName, Submission, TransferState, WebhookOptions,
+    FailurePage, JobDetail, JobId, Service, ServiceClient, ServiceHandle, ServiceOptions,
+    ServiceUsers, Sessions, StateName, Submission, TransferState, WebhookOptions,
 };
 use xdfs_testkit::wait;
 
@@ -26,6 +26,8 @@ use xdfs_testkit::wait;
 mod manifests;
 #[path = "rest/terms.rs"]
 mod terms;
+#[path = "rest/users.rs"]
+mod users;
 #[path = "rest/webhooks.rs"]
 mod webhooks;
 
@@ -65,6 +67,15 @@ impl Scene {
     }
 
     fn with(workers: usize, webhooks: WebhookOptions) -> Self {
+        Self::with_users(workers, webhooks, |_| None)
+    }
+
+    /// A service with the users that `users` makes in a folder.
+    fn with_users(
+        workers: usize,
+        webhooks: WebhookOptions,
+        users: impl FnOnce(&Path) -> Option<ServiceUsers>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
         fs::create_dir(&root).unwrap();
@@ -80,6 +91,7 @@ impl Scene {
             workers,
             keep: None,
             webhooks,
+            users: users(folder.path()),
             sessions: Sessions::new(|place| Client::connect(place, ClientOptions::default())),
         });
         let service = service.unwrap();
@@ -646,6 +658,7 @@ fn a_folder_has_one_service_and_other_machines_have_none() {
             workers: 1,
             keep: None,
             webhooks: WebhookOptions::default(),
+            users: None,
             sessions: Sessions::of_user(),
         })
     };
@@ -668,6 +681,7 @@ fn other_users_can_neither_change_nor_read_the_files_of_a_service() {
             workers: 1,
             keep: None,
             webhooks: WebhookOptions::default(),
+            users: None,
             sessions: Sessions::of_user(),
         })
     };

@@ -46,13 +46,24 @@ fn moment(text: &str) -> Result<Moment, String> {
 /// the machine was stopped in any way. The service prints a link that logs in one browser, once.
 /// Commands of the same user find a token in the folder of the service; everybody else is refused.
 ///
+/// With --config, the users of a server log in by their passwords too, and each sees and changes
+/// jobs of that user alone. The owner of the service, and administrators, see all. Jobs of other
+/// users copy between servers, with nothing of the owner's: no files of this machine, and neither
+/// its keys nor its settings.
+///
 /// The first Ctrl-C, or SIGTERM, stops running jobs in an orderly way; they continue when the
 /// service is started again.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
   xdfs service                             then open the link that it prints
-  xdfs service --data /var/lib/xdfs        with another folder")]
+  xdfs service --data /var/lib/xdfs        with another folder
+  xdfs service --config /etc/xdfs.toml     for the users of `xdfs user --config /etc/xdfs.toml add`
+
+In the file of --config, which is that of `xdfs serve`, the service reads folder, owner, audit,
+[limits] and:
+  [service]
+  administrators = [\"alice\"]             # they see and change the jobs of all users")]
 pub(crate) struct ServiceFlags {
     /// The address and port to listen on, of this machine only. Port 0 is any free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:2780")]
@@ -78,6 +89,10 @@ pub(crate) struct ServiceFlags {
     /// folder of the service, which is made once.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) webhook_secret: Option<PathBuf>,
+
+    /// The configuration file of a server, whose users may log in. Default: only you.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) data: DataFlag,

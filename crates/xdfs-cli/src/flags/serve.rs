@@ -110,6 +110,8 @@ The file of --config is TOML; flags go before it. Relative paths in it start at 
   alice = \"alice_local\"
   anonymous = \"nobody\"
   \"*\" = \"{user}\"         # everybody else who is known; without it they are refused
+  [service]                # for `xdfs service --config`
+  administrators = [\"alice\"]
 
 Examples:
   xdfs serve --root /srv/data

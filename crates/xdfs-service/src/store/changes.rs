@@ -10,7 +10,8 @@ use crate::id::JobId;
 use crate::state::{Actor, Change, State, StateName, WorkerId};
 use crate::time::Time;
 
-pub(super) fn no_job(id: JobId) -> Fault {
+/// The fault of a job that isn't there.
+pub(crate) fn no_job(id: JobId) -> Fault {
     Fault::new(Code::NotFound, "find the job", "there is none with this id").path(id.to_string())
 }
 

@@ -3,7 +3,7 @@
 use xdfs::Fault;
 
 use super::changes::{no_job, state_of};
-use super::rows::{entry_failure, signed, summary, transfer, transition};
+use super::rows::{entry_failure, signed, summary, text, transfer, transition};
 use super::webhooks::webhook;
 use super::{Connection, Store, fault};
 use crate::id::JobId;
@@ -113,26 +113,49 @@ impl Store {
         Ok(detail)
     }
 
-    /// Jobs, the newest first: those in a state, or all, that are older than `after`.
+    /// The owner of a job.
+    ///
+    /// # Errors
+    /// There is no such job.
+    pub(crate) async fn owner(&self, id: JobId) -> Result<String, Fault> {
+        let row = sqlx::query("SELECT owner FROM jobs WHERE id = $1 AND deleted_at IS NULL")
+            .bind(id.to_string())
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(fault)?;
+        text(&row.ok_or_else(|| no_job(id))?, "owner")
+    }
+
+    /// Jobs, the newest first: those of an owner, or of all, in a state, or all, that are older
+    /// than `after`.
     pub(crate) async fn jobs(
         &self,
+        owner: Option<&str>,
         state: Option<StateName>,
         after: Option<JobId>,
         limit: u32,
     ) -> Result<Vec<JobSummary>, Fault> {
         // Greater than all ids.
         let before = after.map_or_else(|| "~".to_owned(), |id| id.to_string());
-        let query = match state {
-            None => sqlx::query(jobs_where!("id < $1 AND deleted_at IS NULL"))
-                .bind(before)
-                .bind(limit),
-            Some(state) => {
+        let query = match (owner, state) {
+            (None, None) => sqlx::query(jobs_where!("id < $1 AND deleted_at IS NULL")),
+            (None, Some(_)) => {
                 sqlx::query(jobs_where!("id < $1 AND deleted_at IS NULL AND state = $3"))
-                    .bind(before)
-                    .bind(limit)
-                    .bind(state.as_str())
             }
+            (Some(_), None) => {
+                sqlx::query(jobs_where!("id < $1 AND deleted_at IS NULL AND owner = $3"))
+            }
+            (Some(_), Some(_)) => sqlx::query(jobs_where!(
+                "id < $1 AND deleted_at IS NULL AND owner = $3 AND state = $4"
+            )),
         };
+        let mut query = query.bind(before).bind(limit);
+        if let Some(owner) = owner {
+            query = query.bind(owner);
+        }
+        if let Some(state) = state {
+            query = query.bind(state.as_str());
+        }
         let rows = query.fetch_all(&self.pool).await.map_err(fault)?;
         rows.iter().map(summary).collect()
     }

@@ -16,7 +16,8 @@ use crate::time::Time;
 /// Most schedules that are looked at in one step.
 const LOOK_MAX: i64 = 100;
 
-fn no_schedule(id: ScheduleId) -> Fault {
+/// The fault of a schedule that isn't there.
+pub(crate) fn no_schedule(id: ScheduleId) -> Fault {
     let cause = "there is none with this id";
     Fault::new(Code::NotFound, "find the schedule", cause).path(id.to_string())
 }
@@ -127,20 +128,38 @@ impl Store {
         row.as_ref().map_or_else(|| Err(no_schedule(id)), schedule)
     }
 
-    /// Schedules, the newest first, that are older than `after`.
+    /// The owner of a schedule.
+    ///
+    /// # Errors
+    /// There is no such schedule.
+    pub(crate) async fn owner_of_schedule(&self, id: ScheduleId) -> Result<String, Fault> {
+        let row = sqlx::query("SELECT owner FROM schedules WHERE id = $1")
+            .bind(id.to_string())
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(fault)?;
+        text(&row.ok_or_else(|| no_schedule(id))?, "owner")
+    }
+
+    /// Schedules of an owner, or of all, the newest first, that are older than `after`.
     pub(crate) async fn schedules(
         &self,
+        owner: Option<&str>,
         after: Option<ScheduleId>,
         limit: u32,
     ) -> Result<Vec<Schedule>, Fault> {
         // Greater than all ids.
         let before = after.map_or_else(|| "~".to_owned(), |id| id.to_string());
-        let rows = sqlx::query("SELECT * FROM schedules WHERE id < $1 ORDER BY id DESC LIMIT $2")
-            .bind(before)
-            .bind(i64::from(limit))
-            .fetch_all(&self.pool)
-            .await
-            .map_err(fault)?;
+        let rows = sqlx::query(
+            "SELECT * FROM schedules WHERE id < $1 AND owner = COALESCE($3, owner)
+             ORDER BY id DESC LIMIT $2",
+        )
+        .bind(before)
+        .bind(i64::from(limit))
+        .bind(owner)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(fault)?;
         rows.iter().map(schedule).collect()
     }
 

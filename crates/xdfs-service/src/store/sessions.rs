@@ -1,17 +1,29 @@
 //! Sessions of browsers.
 
+use sqlx::Row as _;
 use xdfs::Fault;
 
 use super::rows::text;
 use super::{Store, fault};
 use crate::time::Time;
 
+/// Most sessions of a user. A further one ends the one that would end first.
+const SESSIONS_MAX: i64 = 100;
+
+/// A session of a browser.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Session {
+    pub(crate) owner: String,
+    /// The version of the password that began it; `None` if a link did.
+    pub(crate) password_version: Option<String>,
+}
+
 impl Store {
     /// Remembers the session of a browser, by the digest of its cookie, and forgets old ones.
     pub(crate) async fn add_session(
         &self,
         cookie_digest: &str,
-        owner: &str,
+        session: &Session,
         ends_at: Time,
     ) -> Result<(), Fault> {
         let mut transaction = self.begin().await?;
@@ -20,25 +32,54 @@ impl Store {
             .execute(&mut *transaction)
             .await
             .map_err(fault)?;
-        sqlx::query("INSERT INTO sessions (cookie_digest, owner, ends_at) VALUES ($1, $2, $3)")
-            .bind(cookie_digest)
-            .bind(owner)
-            .bind(ends_at.microseconds())
-            .execute(&mut *transaction)
-            .await
-            .map_err(fault)?;
+        sqlx::query(
+            "DELETE FROM sessions WHERE owner = $1 AND cookie_digest NOT IN
+             (SELECT cookie_digest FROM sessions WHERE owner = $1 ORDER BY ends_at DESC LIMIT $2)",
+        )
+        .bind(&session.owner)
+        .bind(SESSIONS_MAX - 1)
+        .execute(&mut *transaction)
+        .await
+        .map_err(fault)?;
+        sqlx::query(
+            "INSERT INTO sessions (cookie_digest, owner, ends_at, password_version)
+             VALUES ($1, $2, $3, $4)",
+        )
+        .bind(cookie_digest)
+        .bind(&session.owner)
+        .bind(ends_at.microseconds())
+        .bind(&session.password_version)
+        .execute(&mut *transaction)
+        .await
+        .map_err(fault)?;
         transaction.commit().await.map_err(fault)
     }
 
-    /// The owner of a session that hasn't ended.
-    pub(crate) async fn session(&self, cookie_digest: &str) -> Result<Option<String>, Fault> {
-        let row =
-            sqlx::query("SELECT owner FROM sessions WHERE cookie_digest = $1 AND ends_at >= $2")
-                .bind(cookie_digest)
-                .bind(Time::now().microseconds())
-                .fetch_optional(&self.pool)
-                .await
-                .map_err(fault)?;
-        row.map(|row| text(&row, "owner")).transpose()
+    /// A session that hasn't ended.
+    pub(crate) async fn session(&self, cookie_digest: &str) -> Result<Option<Session>, Fault> {
+        let row = sqlx::query(
+            "SELECT owner, password_version FROM sessions
+             WHERE cookie_digest = $1 AND ends_at >= $2",
+        )
+        .bind(cookie_digest)
+        .bind(Time::now().microseconds())
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(fault)?;
+        let Some(row) = row else { return Ok(None) };
+        Ok(Some(Session {
+            owner: text(&row, "owner")?,
+            password_version: row.try_get("password_version").map_err(fault)?,
+        }))
+    }
+
+    /// Ends a session, if there is one.
+    pub(crate) async fn end_session(&self, cookie_digest: &str) -> Result<(), Fault> {
+        sqlx::query("DELETE FROM sessions WHERE cookie_digest = $1")
+            .bind(cookie_digest)
+            .execute(&self.pool)
+            .await
+            .map_err(fault)?;
+        Ok(())
     }
 }

@@ -3,7 +3,10 @@
 mod schedules;
 mod terms;
 
+use std::time::Duration;
+
 use super::*;
+use crate::access::{Scope, Token, TokenRow};
 use crate::model::{Counts, JobDetail};
 use crate::spec::Submission;
 use crate::state::{Actor, Change, State, StateName, WorkerId};
@@ -86,11 +89,13 @@ fn a_job_goes_through_its_states_and_all_of_it_is_written() {
             names,
             ["queued", "running", "queued", "running", "succeeded"]
         );
-        let listed = store.jobs(Some(StateName::Succeeded), None, 10).await?;
+        let listed = store
+            .jobs(None, Some(StateName::Succeeded), None, 10)
+            .await?;
         assert_eq!(listed, [detail.job]);
         assert!(
             store
-                .jobs(Some(StateName::Failed), None, 10)
+                .jobs(None, Some(StateName::Failed), None, 10)
                 .await?
                 .is_empty()
         );
@@ -154,9 +159,9 @@ fn a_key_is_for_one_job_of_a_user() {
         assert_eq!(other.map_err(|fault| fault.code), Err(Code::AlreadyExists));
         let theirs = store.submit(&submission("one"), "you", key("1")).await?;
         assert!(theirs.is_new);
-        let all = store.jobs(None, None, 10).await?;
+        let all = store.jobs(None, None, None, 10).await?;
         assert_eq!(all.len(), 2);
-        let older = store.jobs(None, Some(all[0].id), 10).await?;
+        let older = store.jobs(None, None, Some(all[0].id), 10).await?;
         assert_eq!(older, all[1..]);
         Ok::<_, Box<dyn std::error::Error>>(())
     })
@@ -178,7 +183,7 @@ fn a_transaction_that_sqlite_rolls_back_costs_no_later_one() {
                 .await?;
         }
         assert_eq!(
-            store.jobs(None, None, 100).await?.len(),
+            store.jobs(None, None, None, 100).await?.len(),
             2 * CONNECTIONS_MAX as usize
         );
         Ok::<_, Box<dyn std::error::Error>>(())
@@ -205,6 +210,65 @@ fn a_newer_schema_is_refused() {
         };
         assert_eq!(fault.code, Code::Unsupported);
         assert!(fault.cause.contains("99"), "{fault}");
+        Ok::<_, Box<dyn std::error::Error>>(())
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn sessions_and_tokens_end() {
+    run(async {
+        let folder = tempfile::tempdir()?;
+        let store = Store::open(&folder.path().join("db")).await?;
+        let hour = Duration::from_secs(3600);
+        let (past, future) = (Time::from_microseconds(1), Time::now().after(hour));
+        let session = Session {
+            owner: "me".to_owned(),
+            password_version: Some("1".to_owned()),
+        };
+        store.add_session("old", &session, past).await?;
+        store.add_session("new", &session, future).await?;
+        assert_eq!(store.session("old").await?, None);
+        assert_eq!(store.session("new").await?, Some(session.clone()));
+        // More of them end the oldest ones.
+        for number in 0..200 {
+            let later = future.after(Duration::from_secs(number));
+            store
+                .add_session(&number.to_string(), &session, later)
+                .await?;
+        }
+        assert_eq!(store.session("new").await?, None);
+        assert_eq!(store.session("99").await?, None);
+        assert!(store.session("100").await?.is_some());
+        store.end_session("100").await?;
+        assert_eq!(store.session("100").await?, None);
+
+        let token = |id: &str, ends_at| TokenRow {
+            digest: "0".to_owned(),
+            info: Token {
+                id: id.to_owned(),
+                owner: "me".to_owned(),
+                label: String::new(),
+                scope: Scope::Read,
+                created_at: past,
+                ends_at,
+            },
+        };
+        store.add_token(&token("old", past)).await?;
+        assert!(store.token("old").await?.is_none());
+        assert_eq!(store.tokens(None).await?, []);
+        for number in 0..200 {
+            store.add_token(&token(&number.to_string(), future)).await?;
+        }
+        assert!(store.token("0").await?.is_some());
+        let full = store.add_token(&token("more", future)).await;
+        assert_eq!(
+            full.err().map(|fault| fault.code),
+            Some(Code::LimitExceeded)
+        );
+        assert!(store.revoke_token("0", Some("you")).await.is_err());
+        store.revoke_token("0", Some("me")).await?;
+        assert!(store.token("0").await?.is_none());
         Ok::<_, Box<dyn std::error::Error>>(())
     })
     .unwrap_or_else(|error| panic!("{error}"));

@@ -65,7 +65,7 @@ fn a_schedule_submits_a_job_each_time_and_skips_those_at_which_the_last_has_not_
 
         store.delete_schedule(id).await?;
         assert!(store.submit_due(begin.after(99 * HOUR)).await?.is_empty());
-        assert_eq!(store.jobs(None, None, 9).await?.len(), 2);
+        assert_eq!(store.jobs(None, None, None, 9).await?.len(), 2);
         let gone = store.schedule(id).await.map_err(|fault| fault.code);
         assert_eq!(gone, Err(Code::NotFound));
         Ok::<_, Box<dyn std::error::Error>>(())
@@ -138,9 +138,9 @@ fn a_key_is_for_one_schedule_and_a_schedule_for_durations() {
         let other = add("2", Some("k")).await.map_err(|fault| fault.code);
         assert_eq!(other, Err(Code::AlreadyExists));
         assert_ne!(add("1", None).await?.0, add("1", None).await?.0);
-        let all = store.schedules(None, 10).await?;
+        let all = store.schedules(None, None, 10).await?;
         assert_eq!(all.len(), 3);
-        assert_eq!(store.schedules(Some(all[0].id), 10).await?, all[1..]);
+        assert_eq!(store.schedules(None, Some(all[0].id), 10).await?, all[1..]);
 
         let at = Moment::At(Time::now().after(HOUR));
         let refused = |change: fn(&mut ScheduleSubmission, Moment)| {

@@ -86,7 +86,7 @@ fn ended_jobs_are_deleted_when_their_time_is_over_in_steps_of_bounded_size() {
             store.change(*id, Change::Cancel, &me(), "").await?;
         }
         let listed = async || {
-            let jobs = store.jobs(None, None, 10).await?;
+            let jobs = store.jobs(None, None, None, 10).await?;
             let mut listed: Vec<_> = jobs.iter().map(|job| job.id).collect();
             listed.reverse();
             Ok::<_, Fault>(listed)

@@ -1,0 +1,180 @@
+//! Who may use the service: its owner by the token in the state folder, users by their passwords,
+//! both by API tokens, and browsers by the cookie that a login gives. Everybody else is refused.
+//!
+//! ```text
+//!   people    the owner, the users and their passwords, the administrators
+//!   owner     the token file of the state folder
+//!   token     API tokens, with a scope and an end
+//!   browser   logins, cookies, and which pages may send requests
+//! ```
+
+mod browser;
+mod owner;
+mod people;
+mod secret;
+mod token;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, HeaderName, Method};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use xdfs::Fault;
+
+use self::browser::Links;
+pub(crate) use self::browser::{is_of_own_page, local_path};
+pub(crate) use self::owner::read_token;
+pub(crate) use self::people::People;
+pub use self::people::ServiceUsers;
+pub(crate) use self::secret::{Secret, digest, hex, random};
+pub use self::token::{NewToken, Scope, Token, TokenPage, TokenRequest};
+pub(crate) use self::token::{TokenRow, new_token};
+use crate::store::Store;
+
+/// The user of a request, and what it may do.
+#[derive(Clone, Debug)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) scope: Scope,
+    is_administrator: bool,
+    pub(crate) proof: Proof,
+}
+
+/// The proof by which a request was accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// The token in the state folder.
+    File,
+    /// The password.
+    Password,
+    /// The cookie with this digest.
+    Session(String),
+    /// The API token with this id.
+    Token(String),
+}
+
+impl User {
+    /// Whether it sees and changes the jobs of all users.
+    pub(crate) fn sees_all(&self) -> bool {
+        self.is_administrator && self.scope == Scope::Admin
+    }
+
+    /// Whether it sees and changes what belongs to this user.
+    pub(crate) fn sees(&self, owner: &str) -> bool {
+        self.sees_all() || self.name == owner
+    }
+
+    /// The only owner whose jobs it sees; `None` for all.
+    pub(crate) fn only(&self) -> Option<&str> {
+        (!self.sees_all()).then_some(&*self.name)
+    }
+
+    /// Whether its jobs may use the files and the credentials of the user of the process.
+    pub(crate) fn is_administrator(&self) -> bool {
+        self.is_administrator
+    }
+}
+
+/// Who may use the service.
+#[derive(Debug)]
+pub(crate) struct Access {
+    pub(crate) people: Arc<People>,
+    token: Secret,
+    links: Links,
+    cookie: String,
+}
+
+fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+impl Access {
+    /// The access to a service with this state folder and port: browsers send the cookies of one
+    /// port to others.
+    ///
+    /// # Errors
+    /// The token can't be read or made.
+    pub(crate) fn new(folder: &Path, port: u16, people: Arc<People>) -> Result<Self, Fault> {
+        Ok(Self {
+            people,
+            token: owner::token(folder)?,
+            links: Links::default(),
+            cookie: format!("xdfs-service-{port}"),
+        })
+    }
+
+    fn proved(&self, name: String, scope: Scope, proof: Proof) -> User {
+        User {
+            is_administrator: self.people.is_administrator(&name),
+            name,
+            scope,
+            proof,
+        }
+    }
+
+    /// The user of a request; `None` if it has no right to be answered.
+    ///
+    /// # Errors
+    /// [`Code::LimitExceeded`](xdfs::Code::LimitExceeded) with a time to wait, after wrong
+    /// passwords; or users, sessions or tokens can't be read.
+    pub(crate) async fn user(
+        &self,
+        store: &Store,
+        peer: SocketAddr,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<Option<User>, Fault> {
+        if headers.contains_key(AUTHORIZATION) {
+            let (way, proof) = header(headers, AUTHORIZATION)
+                .and_then(|text| text.split_once(' '))
+                .unwrap_or_default();
+            return match way.to_ascii_lowercase().as_str() {
+                "bearer" if self.token.is(proof) => {
+                    let owner = self.people.owner.clone();
+                    Ok(Some(self.proved(owner, Scope::Admin, Proof::File)))
+                }
+                "bearer" => self.user_of_token(store, proof).await,
+                "basic" => self.user_of_password(peer, proof).await,
+                _ => Ok(None),
+            };
+        }
+        // Pages of another port are of the same site, whatever the cookie says about sites.
+        if !method.is_safe() && !is_of_own_page(headers) {
+            return Ok(None);
+        }
+        self.user_of_session(store, headers).await
+    }
+
+    async fn user_of_password(&self, peer: SocketAddr, proof: &str) -> Result<Option<User>, Fault> {
+        let text = BASE64.decode(proof.trim()).ok();
+        let text = text.and_then(|text| String::from_utf8(text).ok());
+        let Some((name, password)) = text.as_deref().and_then(|text| text.split_once(':')) else {
+            return Ok(None);
+        };
+        let (name, password) = (name.to_owned(), password.to_owned());
+        let checked = self.people.check(peer, name.clone(), password).await?;
+        Ok(checked.map(|_| self.proved(name, Scope::Admin, Proof::Password)))
+    }
+
+    /// Whether the proof of a user would be accepted again: for answers that last.
+    ///
+    /// # Errors
+    /// Users, sessions or tokens can't be read.
+    pub(crate) async fn still_accepts(&self, store: &Store, user: &User) -> Result<bool, Fault> {
+        match &user.proof {
+            Proof::File => Ok(true),
+            Proof::Password => self.people.knows(&user.name),
+            Proof::Session(digest) => {
+                let owner = self.owner_of_session(store, digest).await?;
+                Ok(owner.is_some_and(|owner| owner == user.name))
+            }
+            Proof::Token(id) => {
+                let row = store.token(id).await?;
+                Ok(row.is_some() && self.people.knows(&user.name)?)
+            }
+        }
+    }
+}

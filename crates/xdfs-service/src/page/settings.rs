@@ -1,0 +1,92 @@
+//! The page of a user's settings: who it is, and its tokens.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::rejection::FormRejection;
+use axum::extract::{Form, State};
+use axum::http::StatusCode;
+use axum::response::{Html, IntoResponse as _, Redirect, Response};
+use serde::Deserialize;
+use xdfs::{Code, Fault};
+
+use super::{PageProblem, rendered, shown};
+use crate::access::{Scope, Token, TokenRequest, User};
+use crate::api::Parameters;
+use crate::problem::Problem;
+use crate::shared::Shared;
+use crate::tokens;
+
+#[derive(Template)]
+#[template(path = "settings.html")]
+struct SettingsPage {
+    user: User,
+    tokens: Vec<Token>,
+    /// A token that was just made.
+    made: Option<String>,
+}
+
+async fn page(
+    shared: &Shared,
+    user: User,
+    made: Option<String>,
+) -> Result<Html<String>, PageProblem> {
+    let tokens = shared.store.tokens(user.only()).await?;
+    Ok(rendered(&SettingsPage { user, tokens, made })?)
+}
+
+/// `GET /settings`.
+pub(crate) async fn show(
+    State(shared): State<Arc<Shared>>,
+    Extension(user): Extension<User>,
+) -> Result<Html<String>, PageProblem> {
+    page(&shared, user, None).await
+}
+
+/// The form of a new token.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TokenForm {
+    #[serde(default)]
+    label: String,
+    scope: String,
+    days: String,
+}
+
+pub(super) fn bad_form(error: &FormRejection) -> Problem {
+    let fault = Fault::new(Code::InvalidArgument, "read the form", error.body_text());
+    Problem::with_status(error.status(), fault)
+}
+
+/// `POST /settings/tokens`: makes a token, and shows it once.
+pub(crate) async fn make_token(
+    State(shared): State<Arc<Shared>>,
+    Extension(user): Extension<User>,
+    form: Result<Form<TokenForm>, FormRejection>,
+) -> Result<Response, PageProblem> {
+    let Form(form) = form.map_err(|error| bad_form(&error))?;
+    let days = form.days.trim().parse().map_err(|_| {
+        let cause = "it is no number of days";
+        Fault::new(Code::InvalidArgument, "make a token", cause).path(form.days.as_bytes())
+    })?;
+    let request = TokenRequest {
+        label: form.label,
+        scope: form.scope.parse()?,
+        days,
+    };
+    let made = tokens::make_token(&shared, &user, request).await?;
+    let page = page(&shared, user, Some(made.token)).await?;
+    Ok((StatusCode::CREATED, page).into_response())
+}
+
+/// `POST /settings/tokens/{token}/revoke`.
+pub(crate) async fn revoke_token(
+    State(shared): State<Arc<Shared>>,
+    Extension(user): Extension<User>,
+    path: Result<Parameters<String>, Problem>,
+) -> Result<Redirect, PageProblem> {
+    let Parameters(id) = path?;
+    shared.store.revoke_token(&id, user.only()).await?;
+    Ok(Redirect::to("/settings"))
+}
