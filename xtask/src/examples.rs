@@ -7,9 +7,8 @@ use crate::{Outcome, call, cargo};
 const EXAMPLES: [&str; 1] = ["driver-rot13"];
 
 /// The profile of the workspace, so that what is built of others is built once.
-const PROFILE: [&str; 4] = [
+const PROFILE: [&str; 3] = [
     "profile.dev.debug=\"line-tables-only\"",
-    "profile.dev.opt-level=1",
     "profile.dev.package.\"*\".opt-level=2",
     "profile.dev.package.\"*\".debug=false",
 ];
