@@ -5,6 +5,7 @@
 //! - `nobody` (on Unix; to act, on Linux) does as an ordinary user what root would be allowed.
 //! - `powercut::Disk` (on Linux, feature `fuse`) is a disk that forgets at a power cut what was not
 //!   flushed.
+//! - `postgres::Postgres` (on Unix) is a PostgreSQL of its own.
 //! - [`proxy::FaultProxy`] stands between a client and a server and breaks what passes through, as
 //!   [`proxy::DatagramProxy`] does over UDP.
 //! - `recorder::Recorder` (feature `store`) is a store that shows what a layer over it passes on.
@@ -30,6 +31,8 @@
 pub mod folding;
 #[cfg(unix)]
 pub mod nobody;
+#[cfg(unix)]
+pub mod postgres;
 #[cfg(all(target_os = "linux", feature = "fuse"))]
 pub mod powercut;
 pub mod process;

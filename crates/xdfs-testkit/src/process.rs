@@ -172,7 +172,7 @@ impl Guard {
     }
 
     #[cfg(unix)]
-    fn signal(&mut self, signal: rustix::process::Signal) -> io::Result<()> {
+    pub(crate) fn signal(&mut self, signal: rustix::process::Signal) -> io::Result<()> {
         // An id that was waited for may belong to somebody else by now.
         if self.child.try_wait()?.is_none() {
             let id = rustix::process::Pid::from_child(&self.child);
