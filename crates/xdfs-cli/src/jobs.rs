@@ -11,17 +11,18 @@ use xdfs::{
     TransferParameters, TreeJob, TreeOptions, Way,
 };
 use xdfs_service::{
-    JobDetail, JobSettings, JobSummary, Schedule, ScheduleSubmission, Service, ServiceClient,
-    ServiceOptions, ServiceUsers, Sessions, StateName, Submission, Time, WebhookOptions,
-    WebhookSecret,
+    DatabaseUrl, JobDetail, JobSettings, JobSummary, Schedule, ScheduleSubmission, Service,
+    ServiceClient, ServiceOptions, ServiceUsers, Sessions, StateName, Submission, Time,
+    WebhookOptions, WebhookSecret,
 };
 
 use crate::console::{Console, printable, warn};
 use crate::context::Context;
 use crate::exit_codes::SUCCESS;
 use crate::flags::{
-    DataFlag, JobCommand, JobFlags, JobsFlags, ManifestFlags, OutputFlags, ReachFlags,
-    ScheduleCommand, SchedulesFlags, ServiceFlags, SetFlags, SubmitFlags,
+    BackupFlags, DataFlag, DatabaseFlags, JobCommand, JobFlags, JobsFlags, ManifestFlags,
+    OutputFlags, ReachFlags, ScheduleCommand, SchedulesFlags, ServiceCommand, ServiceFlags,
+    SetFlags, SubmitFlags,
 };
 use crate::human;
 use crate::interrupt::handle_signals;
@@ -31,6 +32,8 @@ use crate::report::print;
 use crate::server_config::service_users;
 use crate::state;
 
+/// The environment variable with the URL of the database.
+const DATABASE_VARIABLE: &str = "XDFS_SERVICE_DATABASE";
 /// Least pause between two looks at a job that is waited for.
 const LOOK_MIN: Duration = Duration::from_millis(10);
 /// Pauses between two requests to a service that doesn't answer.
@@ -49,7 +52,45 @@ fn exit_code(result: Result<u8, Fault>) -> u8 {
 /// Runs `xdfs service` and returns the exit code.
 pub(crate) fn service(flags: &ServiceFlags) -> u8 {
     start_log(flags.log_level());
-    exit_code(serve(flags).map(|()| SUCCESS))
+    let done = match &flags.command {
+        None => serve(flags),
+        Some(ServiceCommand::Backup(flags)) => back_up(flags),
+    };
+    exit_code(done.map(|()| SUCCESS))
+}
+
+/// The database that flags or the environment name; `None` for that in the folder.
+fn database(flags: &DatabaseFlags) -> Result<Option<DatabaseUrl>, Fault> {
+    if let Some(text) = &flags.database {
+        let url: DatabaseUrl = text.parse()?;
+        if url.has_password() {
+            let cause = "others on this machine can see a password on a command line";
+            let fault = Fault::new(Code::InvalidArgument, "use --database", cause);
+            return Err(fault.path(url.to_string()).hint(format!(
+                "write the URL to a file for --database-file, or to {DATABASE_VARIABLE}"
+            )));
+        }
+        return Ok(Some(url));
+    }
+    if let Some(path) = &flags.database_file {
+        return DatabaseUrl::read(path).map(Some);
+    }
+    match std::env::var(DATABASE_VARIABLE) {
+        Ok(text) if !text.is_empty() => text
+            .parse()
+            .map(Some)
+            .map_err(|fault: Fault| fault.path(DATABASE_VARIABLE)),
+        _ => Ok(None),
+    }
+}
+
+fn back_up(flags: &BackupFlags) -> Result<(), Fault> {
+    if let Some(url) = database(&flags.database)? {
+        let cause = "it is one of PostgreSQL, which has its own tools for that";
+        let fault = Fault::new(Code::Unsupported, "back up the database", cause);
+        return Err(fault.path(url.to_string()).hint("use pg_dump"));
+    }
+    xdfs_service::backup(&folder(&flags.data)?, &flags.file)
 }
 
 fn folder(flag: &DataFlag) -> Result<PathBuf, Fault> {
@@ -78,6 +119,9 @@ fn serve(flags: &ServiceFlags) -> Result<(), Fault> {
     let options = ServiceOptions {
         listen: flags.listen,
         data: folder(&flags.data)?,
+        database: database(&flags.database)?,
+        journals: flags.journals.clone(),
+        lease: Duration::from_secs(flags.lease.into()),
         workers: flags.workers as usize,
         keep: flags.keep.0,
         webhooks: WebhookOptions {

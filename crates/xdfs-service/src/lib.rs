@@ -8,7 +8,7 @@
 //!      |
 //!   worker         takes jobs, follows the library's copies
 //!      |  sessions, live
-//!   store          SQLite
+//!   store          SQLite, PostgreSQL
 //!      |
 //!   state          the states of a job, without input or output
 //! ```
@@ -24,9 +24,11 @@
 mod access;
 mod api;
 mod client;
+mod database;
 mod failure;
 mod id;
 mod inventory;
+mod lease;
 mod live;
 mod manifest;
 mod model;
@@ -49,6 +51,7 @@ mod worker;
 
 pub use access::{NewToken, Scope, ServiceUsers, Token, TokenPage, TokenRequest};
 pub use client::ServiceClient;
+pub use database::DatabaseUrl;
 pub use failure::Failure;
 pub use id::{JobId, ScheduleId};
 pub use manifest::{Cursor, FilePath, ListedFile, Manifest, manifest_key_file, read_manifest_key};
@@ -56,7 +59,7 @@ pub use model::{
     Counts, EntryFailure, FailurePage, FilePage, JobDetail, JobPage, JobSummary, Schedule,
     SchedulePage, Transfer, TransferState, Transition, Webhook, WebhookState,
 };
-pub use service::{Service, ServiceHandle, ServiceOptions};
+pub use service::{Service, ServiceHandle, ServiceOptions, backup};
 pub use sessions::Sessions;
 pub use spec::{JobSettings, ScheduleSubmission, Submission};
 pub use state::{Actor, Change, Rest, State, StateName, WorkerId};

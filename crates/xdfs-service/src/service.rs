@@ -14,12 +14,15 @@ use xdfs::security::trusted;
 use xdfs::{Code, Fault};
 
 use crate::access::{Access, People, ServiceUsers};
+use crate::database::DatabaseUrl;
+use crate::lease::Lease;
 use crate::live::{Live, is_set};
 use crate::manifest::ManifestKey;
 use crate::routes::router;
 use crate::sessions::Sessions;
 use crate::shared::Shared;
-use crate::store::Store;
+use crate::state::ProcessId;
+use crate::store::{self, Store};
 use crate::upkeep;
 use crate::webhook::{self, WebhookOptions, Webhooks};
 use crate::worker::Workers;
@@ -28,6 +31,9 @@ const START: &str = "start the service";
 /// The file with the URL of the running service.
 pub(crate) const URL_FILE: &str = "url";
 
+/// The file of SQLite.
+const DATABASE_FILE: &str = "service.db";
+
 /// The settings of a service.
 #[derive(Debug)]
 pub struct ServiceOptions {
@@ -35,6 +41,14 @@ pub struct ServiceOptions {
     pub listen: SocketAddr,
     /// The state folder, made if missing: database, token, journals. One service has it at a time.
     pub data: PathBuf,
+    /// A database of PostgreSQL, which several services may share; `None` for SQLite in the folder.
+    pub database: Option<DatabaseUrl>,
+    /// The directory of the journals of trees, made if missing; `None` for one in the folder.
+    /// Services that share a database share this directory.
+    pub journals: Option<PathBuf>,
+    /// Time after which other services take over the jobs of one that shares its database and
+    /// neither lives nor reaches the database any more.
+    pub lease: Duration,
     /// Jobs that run at the same time.
     pub workers: usize,
     /// How long jobs are kept after they have ended, unless they have a time of their own; `None`
@@ -98,6 +112,18 @@ fn lock(folder: &Path) -> Result<File, Fault> {
     }
 }
 
+/// Writes the database of SQLite in a state folder to a new file, whether a service uses it or not.
+///
+/// # Errors
+/// There is no database, the file exists, or it can't be written.
+pub fn backup(data: &Path, target: &Path) -> Result<(), Fault> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(|error| Fault::from_io("back up the database", "", &error))?;
+    runtime.block_on(store::backup(&data.join(DATABASE_FILE), target))
+}
+
 fn write_url(folder: &Path, address: SocketAddr) -> Result<(), Fault> {
     let (path, unfinished) = (folder.join(URL_FILE), folder.join("url.new"));
     let write = || {
@@ -118,6 +144,9 @@ impl Service {
         let ServiceOptions {
             listen,
             data,
+            database,
+            journals,
+            lease,
             workers,
             keep,
             webhooks,
@@ -134,7 +163,7 @@ impl Service {
         // Others could put their own token there, and have this user's files copied.
         trusted::check_folder(START, &data)?;
         let lock = lock(&data)?;
-        let journals = data.join("journals");
+        let journals = journals.unwrap_or_else(|| data.join("journals"));
         trusted::make_folder(START, &journals)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -142,19 +171,20 @@ impl Service {
             .enable_all()
             .build()
             .map_err(|error| Fault::from_io(START, "", &error))?;
-        let (store, listener) = runtime.block_on(async {
-            let store = Store::open(&data.join("service.db")).await?;
-            let taken_back = store.take_back().await?;
-            if taken_back > 0 {
-                tracing::info!(
-                    jobs = taken_back,
-                    "took back jobs of a service that had ended"
-                );
+        let (store, process, listener) = runtime.block_on(async {
+            let store = match &database {
+                Some(url) => Store::open_shared(url).await?,
+                None => Store::open(&data.join(DATABASE_FILE)).await?,
+            };
+            let process = ProcessId::new()?;
+            store.register(&process, lease).await?;
+            for id in store.take_over().await? {
+                tracing::info!(job = %id, "took over a job of a service that had ended");
             }
             let listener = TcpListener::bind(listen).await;
             let listener = listener
                 .map_err(|error| Fault::from_io("listen on", listen.to_string(), &error))?;
-            Ok::<_, Fault>((store, listener))
+            Ok::<_, Fault>((store, process, listener))
         })?;
         let address = listener.local_addr();
         let address = address.map_err(|error| Fault::from_io(START, "", &error))?;
@@ -170,6 +200,7 @@ impl Service {
             Arc::new(sessions),
             people,
             journals,
+            Lease::new(process, lease),
         );
         let shared = Shared {
             store,

@@ -25,9 +25,45 @@ use xdfs::{Code, Fault};
 use crate::failure::Failure;
 use crate::time::Time;
 
-/// The name of a worker: the process and its number there.
+/// The name of a process of the service, from its start until its lease ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessId(pub(crate) String);
+
+impl ProcessId {
+    /// A new name.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub(crate) fn new() -> Result<Self, Fault> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random)
+            .map_err(|error| Fault::new(Code::Internal, "name the process", error.to_string()))?;
+        let number = u64::from_be_bytes(random);
+        Ok(Self(format!("{}-{number:016x}", std::process::id())))
+    }
+
+    /// A worker of it.
+    #[must_use]
+    pub(crate) fn worker(&self, number: u64) -> WorkerId {
+        WorkerId(format!("{}.{number}", self.0))
+    }
+}
+
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The name of a worker: that of its process, and its number there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerId(pub String);
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// The state of a job, with what belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -343,7 +379,7 @@ impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User(name) => write!(f, "user {name}"),
-            Self::Worker(WorkerId(name)) => write!(f, "worker {name}"),
+            Self::Worker(worker) => write!(f, "worker {worker}"),
             Self::Service => f.write_str("service"),
         }
     }

@@ -1,12 +1,18 @@
 //! The database: jobs, their transfers and what has happened to them.
 //!
 //! Every change of a state is one transaction, with its row in `transitions`. A change is computed
-//! by [`State::after`] from the state that the transaction has read.
+//! by [`State::after`](crate::State::after) from the state that the transaction has read.
+//!
+//! The statements are the same for SQLite and PostgreSQL. In a transaction of PostgreSQL others may
+//! change what was read, so a row is locked by an update before it is read.
 
+mod backup;
 mod changes;
 mod claims;
 mod jobs;
+mod leases;
 mod manifests;
+mod open;
 mod rows;
 mod schedules;
 mod sessions;
@@ -17,19 +23,15 @@ mod transfers;
 mod webhooks;
 
 use std::fmt::Display;
-use std::fs::OpenOptions;
-use std::io;
-use std::path::Path;
-use std::time::Duration;
 
-use sqlx::migrate::{Migration, MigrationType, Migrator};
-use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteRow,
-    SqliteSynchronous,
-};
-use sqlx::{Connection as _, SqlSafeStr as _, Sqlite, SqlitePool};
-use xdfs::{Code, Fault};
+use sqlx::any::AnyRow;
+use sqlx::error::ErrorKind;
+use sqlx::{Any, AnyConnection, AnyPool};
+use xdfs::{Code, Fault, Retry};
 
+use self::open::Engine;
+
+pub(crate) use self::backup::backup;
 pub(crate) use self::changes::no_job;
 pub(crate) use self::claims::Retries;
 pub(crate) use self::manifests::Unlisted;
@@ -40,119 +42,65 @@ pub(crate) use self::transfers::{End, Task};
 pub(crate) use self::webhooks::{Delivery, DueWebhook};
 
 /// A connection with the database.
-type Connection = SqliteConnection;
+type Connection = AnyConnection;
 /// A row of a result.
-type Row = SqliteRow;
+type Row = AnyRow;
 /// A transaction, which is rolled back unless it is committed.
-type Transaction = sqlx::Transaction<'static, Sqlite>;
+type Transaction = sqlx::Transaction<'static, Any>;
 
 const OPERATION: &str = "use the database of the service";
-/// Time that a statement waits for another process, such as a backup.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
-const CONNECTIONS_MAX: u32 = 8;
-/// A writer takes the lock at its beginning: a transaction that reads first may find that what it
-/// read has changed.
-const BEGIN: &str = "BEGIN IMMEDIATE";
-
-/// The steps to the schema, each with its number: what both SQLite and PostgreSQL understand. One
-/// that has been released is never changed.
-const MIGRATIONS: [(i64, &str, &str); 6] = [
-    (1, "jobs", include_str!("../migrations/0001_jobs.sql")),
-    (2, "terms", include_str!("../migrations/0002_terms.sql")),
-    (
-        3,
-        "schedules",
-        include_str!("../migrations/0003_schedules.sql"),
-    ),
-    (
-        4,
-        "manifests",
-        include_str!("../migrations/0004_manifests.sql"),
-    ),
-    (
-        5,
-        "webhooks",
-        include_str!("../migrations/0005_webhooks.sql"),
-    ),
-    (6, "users", include_str!("../migrations/0006_users.sql")),
-];
+/// Pause until the database is tried again.
+const RETRY_AFTER_MS: u32 = 1000;
 
 /// The database of a service.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
-    pool: SqlitePool,
+    pool: AnyPool,
+    engine: Engine,
 }
 
-/// Makes the file of the database, if there is none: for its owner alone, as SQLite makes the files
-/// beside it then.
-fn make(path: &Path) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.create(true).append(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path).map(drop)
-}
-
-fn fault(error: impl Display) -> Fault {
-    Fault::new(Code::Io, OPERATION, error.to_string())
-}
-
-impl Store {
-    /// Opens the database in a file, makes it if there is none, and brings its schema up to date.
-    ///
-    /// # Errors
-    /// It can't be opened, or its schema is that of a newer version.
-    pub(crate) async fn open(path: &Path) -> Result<Self, Fault> {
-        make(path).map_err(|error| {
-            Fault::from_io(OPERATION, path.as_os_str().as_encoded_bytes(), &error)
-        })?;
-        let options = SqliteConnectOptions::new()
-            .filename(path)
-            .foreign_keys(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full)
-            .busy_timeout(BUSY_TIMEOUT);
-        let pool = SqlitePoolOptions::new()
-            .max_connections(CONNECTIONS_MAX)
-            // SQLite itself rolls back on a full disk, which sqlx doesn't notice: it would begin no
-            // other transaction on the connection.
-            .before_acquire(|connection, _| {
-                let is_free = !connection.is_in_transaction();
-                Box::pin(async move { Ok(is_free) })
-            })
-            .connect_with(options)
-            .await
-            .map_err(|error| fault(error).path(path.as_os_str().as_encoded_bytes()))?;
-        let store = Self { pool };
-        store.migrate().await?;
-        Ok(store)
+/// A failure of the database.
+fn fault(error: sqlx::Error) -> Fault {
+    let fault = odd(match &error {
+        sqlx::Error::PoolTimedOut => "it doesn't answer, or has no connection free".to_owned(),
+        sqlx::Error::Database(error) => error.to_string(),
+        error => error.to_string(),
+    });
+    match may_pass(&error) {
+        true => fault.retry(Retry::AfterMs(RETRY_AFTER_MS)),
+        false => fault,
     }
+}
 
-    async fn migrate(&self) -> Result<(), Fault> {
-        let migrations = MIGRATIONS.iter().map(|&(version, name, text)| {
-            let (kind, text) = (MigrationType::Simple, text.into_sql_str());
-            Migration::new(version, name.into(), kind, text, false)
-        });
-        let migrations = Migrator::with_migrations(migrations.collect());
-        let migrated = migrations.run(&self.pool).await;
-        migrated.map_err(|error| match error {
-            sqlx::migrate::MigrateError::VersionMissing(version) => {
-                let cause = format!("its schema has version {version}, of a newer xdfs");
-                Fault::new(Code::Unsupported, OPERATION, cause)
-                    .hint("start the service with the version of xdfs that it had before")
+/// Whether the same statement may succeed later: the database is away, full or at its limits. One
+/// that it doesn't understand will never do.
+fn may_pass(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Database(error) if error.kind() != ErrorKind::Other => false,
+        sqlx::Error::Database(error) => {
+            let code = error.code().unwrap_or_default();
+            // Of PostgreSQL, five characters: connections, lost transactions, resources, operators,
+            // the system. Of SQLite a number, whose low byte is 1 for an error in a statement.
+            match code.parse::<u32>() {
+                Ok(number) if code.len() < 5 => number & 0xff != 1,
+                _ => ["08", "25", "40", "53", "57", "58"]
+                    .iter()
+                    .any(|class| code.starts_with(class)),
             }
-            error => fault(error),
-        })
+        }
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::BeginFailed => true,
+        _ => false,
     }
+}
 
-    async fn begin(&self) -> Result<Transaction, Fault> {
-        self.pool.begin_with(BEGIN).await.map_err(fault)
-    }
-
-    /// Ends the use of the database.
-    pub(crate) async fn close(&self) {
-        self.pool.close().await;
-    }
+/// What the database has isn't as it should be.
+fn odd(cause: impl Display) -> Fault {
+    Fault::new(Code::Io, OPERATION, cause.to_string())
 }
 
 #[cfg(test)]

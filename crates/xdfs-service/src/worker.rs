@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::mem;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,12 +18,13 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use xdfs::operations::path::last_part;
 use xdfs::security::trusted;
-use xdfs::{Code, Fault, Job, JobEvent, JobResult, RunningJob, TreeResult};
+use xdfs::{Code, Fault, Job, JobEvent, JobResult, Retry, RunningJob, TreeResult};
 
 use crate::access::{People, digest};
 use crate::failure::Failure;
 use crate::id::JobId;
 use crate::inventory::{Completion, Inventory, ask_for_digests};
+use crate::lease::Lease;
 use crate::live::{Live, is_set};
 use crate::model::{Counts, LiveTransfer};
 use crate::sessions::{Sessions, TransferSessions, Whose};
@@ -60,6 +62,9 @@ pub(crate) struct Workers {
     pub(crate) journals: PathBuf,
     /// A job may wait.
     pub(crate) wake: Notify,
+    pub(crate) lease: Lease,
+    /// A job may have been claimed without an answer.
+    unsure: AtomicBool,
     running: Mutex<HashMap<JobId, watch::Sender<bool>>>,
 }
 
@@ -87,6 +92,8 @@ enum JobEnd {
 
 /// The progress of a worker with a job.
 struct Run {
+    id: JobId,
+    worker: WorkerId,
     /// It keeps a list of its files.
     has_manifest: bool,
     /// The user for whom sessions with servers are opened.
@@ -117,6 +124,21 @@ fn pause(count: u32) -> Duration {
     doubled.min(PAUSE_MAX)
 }
 
+/// Tries a statement until the database is neither away nor full any more.
+macro_rules! stored {
+    ($job:expr, $statement:expr) => {
+        loop {
+            match $statement.await {
+                Err(fault) if fault.retry != Retry::Never => {
+                    tracing::error!(job = %$job, %fault, "can't store what a job has done");
+                    sleep(RETRY_AFTER).await;
+                }
+                result => break result,
+            }
+        }
+    };
+}
+
 impl Workers {
     pub(crate) fn new(
         store: Store,
@@ -124,6 +146,7 @@ impl Workers {
         sessions: Arc<Sessions>,
         people: Arc<People>,
         journals: PathBuf,
+        lease: Lease,
     ) -> Self {
         Self {
             store,
@@ -132,6 +155,8 @@ impl Workers {
             people,
             journals,
             wake: Notify::new(),
+            lease,
+            unsure: AtomicBool::new(false),
             running: Mutex::default(),
         }
     }
@@ -147,27 +172,61 @@ impl Workers {
         }
     }
 
+    /// Stops all jobs of this process.
+    pub(crate) fn stop_all(&self) {
+        for stop in self.running().values() {
+            stop.send_replace(true);
+        }
+    }
+
+    /// Whether no worker of this process has a job.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.running().is_empty()
+    }
+
+    /// Takes jobs while there are some, and less than `count` run.
+    async fn claim(
+        self: &Arc<Self>,
+        jobs: &mut JoinSet<()>,
+        count: usize,
+        number: &mut u64,
+        closing: &watch::Receiver<bool>,
+    ) -> Result<(), Fault> {
+        while jobs.len() < count
+            && !*closing.borrow()
+            && let Some(process) = self.lease.process()
+        {
+            *number += 1;
+            let worker = process.worker(*number);
+            let claimed = self.store.claim(&process, &worker).await;
+            if claimed.is_err() {
+                // It may have been done, and only the answer was lost.
+                self.unsure.store(true, Ordering::Relaxed);
+            }
+            let Some(id) = claimed? else { break };
+            let (stop, stopped) = watch::channel(false);
+            self.running().insert(id, stop);
+            jobs.spawn(Arc::clone(self).job(id, worker, stopped, closing.clone()));
+        }
+        Ok(())
+    }
+
     /// Runs up to `count` jobs at the same time, until `closing` says that it is over. Then all are
     /// stopped, and wait again.
     pub(crate) async fn run(self: Arc<Self>, count: usize, mut closing: watch::Receiver<bool>) {
         let mut jobs = JoinSet::new();
         let mut number = 0_u64;
+        let keeping = self
+            .store
+            .is_shared()
+            .then(|| tokio::spawn(Arc::clone(&self).keep_lease()));
         loop {
-            while jobs.len() < count && !*closing.borrow() {
-                let worker = WorkerId(format!("{}.{number}", std::process::id()));
-                match self.store.claim(&worker).await {
-                    Ok(Some(id)) => {
-                        number += 1;
-                        jobs.spawn(Arc::clone(&self).job(id, worker, closing.clone()));
-                    }
-                    Ok(None) => break,
-                    Err(fault) => {
-                        tracing::error!(%fault, "can't take a job");
-                        sleep(RETRY_AFTER).await;
-                        self.wake.notify_one();
-                        break;
-                    }
-                }
+            if let Err(fault) = self.give_back().await {
+                tracing::error!(%fault, "can't give back a job");
+            } else if let Err(fault) = self.claim(&mut jobs, count, &mut number, &closing).await {
+                tracing::error!(%fault, "can't take a job");
+                sleep(RETRY_AFTER).await;
+                self.wake.notify_one();
             }
             let pause = self.until_next_retry().await;
             tokio::select! {
@@ -181,10 +240,28 @@ impl Workers {
                 () = is_set(&mut closing) => break,
             }
         }
-        for stop in self.running().values() {
-            stop.send_replace(true);
-        }
+        self.stop_all();
         while jobs.join_next().await.is_some() {}
+        if let Some(keeping) = keeping {
+            keeping.abort();
+        }
+        if let Some(process) = self.lease.process()
+            && let Err(fault) = self.store.unregister(&process).await
+        {
+            tracing::warn!(%fault, "can't end the lease");
+        }
+    }
+
+    /// Queues jobs that were claimed in vain, if there may be some.
+    async fn give_back(&self) -> Result<(), Fault> {
+        if let Some(process) = self.lease.process()
+            && self.unsure.load(Ordering::Relaxed)
+        {
+            let known: Vec<_> = self.running().keys().copied().collect();
+            self.store.give_back(&process, &known).await?;
+            self.unsure.store(false, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Time until a job may be due.
@@ -197,46 +274,66 @@ impl Workers {
     }
 
     /// Does a job, and writes how it ended.
-    async fn job(self: Arc<Self>, id: JobId, worker: WorkerId, closing: watch::Receiver<bool>) {
-        let (stop, stopped) = watch::channel(false);
-        self.running().insert(id, stop);
+    async fn job(
+        self: Arc<Self>,
+        id: JobId,
+        worker: WorkerId,
+        stopped: watch::Receiver<bool>,
+        closing: watch::Receiver<bool>,
+    ) {
         // What came before it could be stopped here.
         let is_late = matches!(self.store.state(id).await, Ok(State::Stopping(..)));
         if is_late || *closing.borrow() {
             self.stop(id);
         }
         self.live.changed(id);
-        let (change, reason) = match self.transfers(id, stopped).await {
-            Ok(JobEnd::Failed(failure)) => {
+        let ended = match self.transfers(id, worker.clone(), stopped).await {
+            Err(fault) if fault.code == Code::LockLost => Err(fault),
+            Err(fault) => {
+                let end = JobEnd::Failed(Box::new((&fault).into()));
+                self.end(id, worker, end).await
+            }
+            Ok(end) => self.end(id, worker, end).await,
+        };
+        match ended {
+            Ok(()) => {}
+            Err(fault) if fault.code == Code::LockLost => {
+                tracing::error!(job = %id, %fault, "another process has the job");
+            }
+            Err(fault) => tracing::error!(job = %id, %fault, "can't store the end of a job"),
+        }
+        self.running().remove(&id);
+        self.live.update(id, None);
+        self.wake.notify_one();
+    }
+
+    /// Writes how a job ended.
+    async fn end(&self, id: JobId, worker: WorkerId, end: JobEnd) -> Result<(), Fault> {
+        let (change, reason) = match end {
+            JobEnd::Failed(failure) => {
                 let reason = failure.sentence();
                 (Change::Fail(failure), reason)
             }
-            Ok(JobEnd::Postponed(failure, at)) => {
+            JobEnd::Postponed(failure, at) => {
                 let reason = format!("it may succeed later: {}", failure.sentence());
                 (Change::Postpone(failure, at), reason)
             }
-            Ok(JobEnd::Stopped) => match self.passed_deadline(id).await {
+            JobEnd::Stopped => match self.passed_deadline(id).await {
                 Some(deadline) => {
                     let reason = format!("its deadline was {deadline}");
                     (Change::Fail(Box::new(late(deadline))), reason)
                 }
                 None => (Change::Stopped, "it was stopped".to_owned()),
             },
-            Ok(JobEnd::Succeeded) => (Change::Succeed, "all transfers have succeeded".to_owned()),
-            // What can't be stored now can't be stored as the end either; it is tried below.
-            Err(fault) => (Change::Fail(Box::new((&fault).into())), fault.to_string()),
+            JobEnd::Succeeded => (Change::Succeed, "all transfers have succeeded".to_owned()),
         };
         let actor = Actor::Worker(worker);
-        while let Err(fault) = self.store.change(id, change.clone(), &actor, &reason).await {
-            tracing::error!(job = %id, %fault, "can't store the end of a job");
-            if matches!(fault.code, Code::Stale | Code::NotFound) {
-                break;
-            }
-            sleep(RETRY_AFTER).await;
+        let store = &self.store;
+        match stored!(id, store.change(id, change.clone(), &actor, &reason)) {
+            // It was stored, and the answer was lost; or it isn't the job of this worker.
+            Err(fault) if matches!(fault.code, Code::Stale | Code::NotFound) => Ok(()),
+            changed => changed.map(drop),
         }
-        self.running().remove(&id);
-        self.live.update(id, None);
-        self.wake.notify_one();
     }
 
     /// The deadline of a job that has passed, unless the job is to be paused or cancelled.
@@ -247,24 +344,32 @@ impl Workers {
     }
 
     /// Does the transfers of a job that are to be done.
-    async fn transfers(&self, id: JobId, stopped: watch::Receiver<bool>) -> Result<JobEnd, Fault> {
-        let owner = self.store.owner(id).await?;
+    async fn transfers(
+        &self,
+        id: JobId,
+        worker: WorkerId,
+        stopped: watch::Receiver<bool>,
+    ) -> Result<JobEnd, Fault> {
+        let store = &self.store;
+        let owner = stored!(id, store.owner(id))?;
         let mut run = Run {
-            has_manifest: self.store.has_manifest(id).await?,
+            id,
+            worker,
             whose: match self.people.is_administrator(&owner) {
                 true => Whose::Own,
                 false => Whose::User(owner),
             },
-            retries: self.store.retries(id).await?,
+            has_manifest: stored!(id, store.has_manifest(id))?,
+            retries: stored!(id, store.retries(id))?,
             has_progress: false,
             stopped,
         };
         let mut postponed = None;
-        for task in self.store.tasks(id).await? {
+        for task in stored!(id, store.tasks(id))? {
             if *run.stopped.borrow() {
                 return Ok(JobEnd::Stopped);
             }
-            match self.transfer(id, &task, &mut run).await? {
+            match self.transfer(&task, &mut run).await? {
                 TransferEnd::Succeeded => run.has_progress = true,
                 TransferEnd::Failed => {}
                 TransferEnd::Postponed(failure) => {
@@ -275,11 +380,13 @@ impl Workers {
         }
         if let Some(failure) = postponed {
             let count = run.count();
-            self.store.set_retries(id, count.saturating_add(1)).await?;
+            let next = count.saturating_add(1);
+            let worker = &run.worker;
+            stored!(id, store.set_retries(id, worker, next))?;
             return Ok(JobEnd::Postponed(failure, Time::now().after(pause(count))));
         }
         // Everything is done, whatever somebody wanted meanwhile.
-        match self.store.first_failure(id).await? {
+        match stored!(id, store.first_failure(id))? {
             Some(failure) => Ok(JobEnd::Failed(Box::new(failure))),
             None if run.has_manifest => self.list(id, &run).await,
             None => Ok(JobEnd::Succeeded),
@@ -288,7 +395,7 @@ impl Workers {
 
     /// Completes the list of the files of a job, of which all have arrived.
     async fn list(&self, id: JobId, run: &Run) -> Result<JobEnd, Fault> {
-        for transfer in self.store.unlisted(id).await? {
+        for transfer in stored!(id, self.store.unlisted(id))? {
             let completion = Completion {
                 store: self.store.clone(),
                 runtime: Handle::current(),
@@ -314,15 +421,17 @@ impl Workers {
                 return Ok(JobEnd::Failed(failure));
             }
             let count = run.count();
-            self.store.set_retries(id, count.saturating_add(1)).await?;
+            let next = count.saturating_add(1);
+            stored!(id, self.store.set_retries(id, &run.worker, next))?;
             let at = Time::now().after(pause(count));
             return Ok(JobEnd::Postponed(failure, at));
         }
         Ok(JobEnd::Succeeded)
     }
 
-    async fn transfer(&self, id: JobId, task: &Task, run: &mut Run) -> Result<TransferEnd, Fault> {
-        self.store.begin_transfer(id, task.position).await?;
+    async fn transfer(&self, task: &Task, run: &mut Run) -> Result<TransferEnd, Fault> {
+        let (store, id, worker, position) = (&self.store, run.id, &run.worker, task.position);
+        stored!(id, store.begin_transfer(id, worker, position))?;
         let started = self.start(&task.text, run.has_manifest, &run.whose);
         let mut end = End {
             counts: Counts::default(),
@@ -335,7 +444,7 @@ impl Workers {
             Err(fault) => end.failure = Some((&fault).into()),
             Ok(running) => {
                 let inventory = match run.has_manifest {
-                    true => Some(Inventory::new(&self.store, id, task.position).await?),
+                    true => Some(stored!(id, Inventory::new(store, id, position))?),
                     false => None,
                 };
                 let mut follower = Follower {
@@ -343,7 +452,8 @@ impl Workers {
                     target: None,
                     workers: self,
                     id,
-                    position: task.position,
+                    worker,
+                    position,
                     counts: Counts::default(),
                     marks: VecDeque::new(),
                     retried: None,
@@ -359,18 +469,17 @@ impl Workers {
                     inventory.add(name, file.bytes, &file.digest);
                 }
                 if let Some(inventory) = &mut follower.inventory {
-                    inventory.end().await?;
+                    stored!(id, inventory.end())?;
                 }
                 match result {
                     Err(fault) if fault.code == Code::Cancelled && is_stopped => {
-                        self.store
-                            .progress(id, task.position, &follower.counts)
-                            .await?;
+                        let counts = &follower.counts;
+                        stored!(id, store.progress(id, worker, position, counts))?;
                         return Ok(TransferEnd::Stopped);
                     }
                     Err(fault) => end.failure = Some((&fault).into()),
                     Ok(result) => {
-                        end.is_listed = follower.is_listed(&result).await?;
+                        end.is_listed = stored!(id, follower.is_listed(&result))?;
                         end.target = follower.target(&result);
                         end.limited_by = follower.result(&result);
                         end.failure = follower.failure(&result);
@@ -380,18 +489,17 @@ impl Workers {
             }
         }
         run.has_progress |= end.counts.bytes > task.bytes;
-        let position = task.position;
         let ended = match end
             .failure
             .take_if(|failure| failure.may_pass() && run.may_retry())
         {
             Some(failure) => {
                 let counts = &end.counts;
-                self.store.postpone_transfer(id, position, counts).await?;
+                stored!(id, store.postpone_transfer(id, worker, position, counts))?;
                 TransferEnd::Postponed(Box::new(failure))
             }
             None => {
-                self.store.end_transfer(id, position, &end).await?;
+                stored!(id, store.end_transfer(id, worker, position, &end))?;
                 match end.failure {
                     None => TransferEnd::Succeeded,
                     Some(_) => TransferEnd::Failed,
@@ -437,6 +545,7 @@ impl Workers {
 struct Follower<'a> {
     workers: &'a Workers,
     id: JobId,
+    worker: &'a WorkerId,
     position: u32,
     /// The list of its files, if the job keeps one.
     inventory: Option<Inventory>,
@@ -494,7 +603,7 @@ impl Follower<'_> {
                         }
                         // The next step is stored too; the end has to be.
                         let store = &self.workers.store;
-                        let stored = store.progress(self.id, self.position, &self.counts);
+                        let stored = store.progress(self.id, self.worker, self.position, &self.counts);
                         if let Err(fault) = stored.await {
                             tracing::warn!(job = %self.id, %fault, "can't store the progress");
                         }
@@ -517,7 +626,7 @@ impl Follower<'_> {
             return;
         }
         let store = &self.workers.store;
-        let stored = store.add_failures(self.id, self.position, &failures);
+        let stored = store.add_failures(self.id, self.worker, self.position, &failures);
         if let Err(fault) = stored.await {
             // They are counted all the same.
             let count = failures.len();

@@ -88,6 +88,9 @@ impl Scene {
         let service = Service::bind(ServiceOptions {
             listen: "127.0.0.1:0".parse().unwrap(),
             data: folder.path().join("data"),
+            database: None,
+            journals: None,
+            lease: PATIENCE,
             workers,
             keep: None,
             webhooks,
@@ -655,6 +658,9 @@ fn a_folder_has_one_service_and_other_machines_have_none() {
         Service::bind(ServiceOptions {
             listen: listen.parse().unwrap(),
             data: scene.path(data),
+            database: None,
+            journals: None,
+            lease: PATIENCE,
             workers: 1,
             keep: None,
             webhooks: WebhookOptions::default(),
@@ -678,6 +684,9 @@ fn other_users_can_neither_change_nor_read_the_files_of_a_service() {
         Service::bind(ServiceOptions {
             listen: "127.0.0.1:0".parse().unwrap(),
             data: folder.path().to_owned(),
+            database: None,
+            journals: None,
+            lease: PATIENCE,
             workers: 1,
             keep: None,
             webhooks: WebhookOptions::default(),

@@ -54,17 +54,25 @@ fn moment(text: &str) -> Result<Moment, String> {
 /// The first Ctrl-C, or SIGTERM, stops running jobs in an orderly way; they continue when the
 /// service is started again.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 Examples:
   xdfs service                             then open the link that it prints
   xdfs service --data /var/lib/xdfs        with another folder
+  xdfs service --database postgres://host/jobs --journals /shared/journals
+                                           one of several that share the work
   xdfs service --config /etc/xdfs.toml     for the users of `xdfs user --config /etc/xdfs.toml add`
 
 In the file of --config, which is that of `xdfs serve`, the service reads folder, owner, audit,
 [limits] and:
   [service]
-  administrators = [\"alice\"]             # they see and change the jobs of all users")]
+  administrators = [\"alice\"]             # they see and change the jobs of all users"
+)]
 pub(crate) struct ServiceFlags {
+    #[command(subcommand)]
+    pub(crate) command: Option<ServiceCommand>,
+
     /// The address and port to listen on, of this machine only. Port 0 is any free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:2780")]
     pub(crate) listen: SocketAddr,
@@ -97,6 +105,20 @@ pub(crate) struct ServiceFlags {
     #[command(flatten)]
     pub(crate) data: DataFlag,
 
+    #[command(flatten)]
+    pub(crate) database: DatabaseFlags,
+
+    /// The folder of the journals of trees, which services with one database share: one of them
+    /// continues what another one has begun. Default: journals in the folder of the service.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) journals: Option<PathBuf>,
+
+    /// Seconds after which other services with the same database take over the jobs of one that has
+    /// died, or doesn't reach the database any more.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30,
+        value_parser = clap::value_parser!(u32).range(2..=3600))]
+    pub(crate) lease: u32,
+
     /// Print the log to standard error; twice for level debug.
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
@@ -111,6 +133,45 @@ impl ServiceFlags {
             _ => Some(Level::DEBUG),
         }
     }
+}
+
+/// Commands beside the service itself.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ServiceCommand {
+    /// Write the database of a service to a new file, while it runs or not.
+    Backup(BackupFlags),
+}
+
+/// The flags of `xdfs service backup`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BackupFlags {
+    /// The new file. To restore it, stop the service, and put it in the place of service.db in the
+    /// folder, without service.db-wal and service.db-shm.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) data: DataFlag,
+
+    #[command(flatten)]
+    pub(crate) database: DatabaseFlags,
+}
+
+/// The database of a service.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DatabaseFlags {
+    /// A database of PostgreSQL, postgres://USER@HOST:PORT/DATABASE, which several services may
+    /// share. Default: XDFS_SERVICE_DATABASE, or SQLite in the folder of the service.
+    ///
+    /// Others could see a password here: write the URL with it to a file for --database-file or to
+    /// XDFS_SERVICE_DATABASE, or the password to ~/.pgpass.
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub(crate) database: Option<String>,
+
+    /// A file with such a URL on its first line, for its owner alone.
+    #[arg(long, value_name = "FILE", conflicts_with = "database",
+        value_hint = ValueHint::FilePath)]
+    pub(crate) database_file: Option<PathBuf>,
 }
 
 /// The folder of a service.

@@ -49,8 +49,9 @@ pub(crate) use filter::FilterFlags;
 pub(crate) use gridftp::{DataNodeFlags, GridftpCommand};
 #[cfg(feature = "service")]
 pub(crate) use jobs::{
-    DataFlag, JobCommand, JobFlags, JobsFlags, ManifestFlags, ReachFlags, ScheduleCommand,
-    SchedulesFlags, ServiceFlags, SetFlags, SubmitFlags, VerifyFlags,
+    BackupFlags, DataFlag, DatabaseFlags, JobCommand, JobFlags, JobsFlags, ManifestFlags,
+    ReachFlags, ScheduleCommand, SchedulesFlags, ServiceCommand, ServiceFlags, SetFlags,
+    SubmitFlags, VerifyFlags,
 };
 pub(crate) use look::{
     CatFlags, ColorFlag, DfFlags, DuFlags, FindFlags, LsFlags, PathFlags, StatFlags, SumFlags,

@@ -3,9 +3,10 @@
 use sqlx::Row as _;
 use xdfs::{Code, Fault};
 
+use super::leases::lost;
 use super::rows::{damaged, failure, failure_text, text, time};
 use super::webhooks::note_end;
-use super::{Connection, Store, fault};
+use super::{Connection, Row, Store, fault};
 use crate::id::JobId;
 use crate::state::{Actor, Change, State, StateName, WorkerId};
 use crate::time::Time;
@@ -28,14 +29,32 @@ pub(super) async fn state_of(
     .fetch_optional(connection)
     .await
     .map_err(fault)?;
-    let Some(row) = row else { return Ok(None) };
+    row.as_ref().map(state).transpose()
+}
+
+/// The state of a job, which nobody else changes until the transaction has ended.
+pub(super) async fn lock_state(
+    connection: &mut Connection,
+    id: JobId,
+) -> Result<Option<State>, Fault> {
+    // An update locks the row in both databases.
+    let row = sqlx::query(
+        "UPDATE jobs SET state = state WHERE id = $1 AND deleted_at IS NULL
+         RETURNING state, worker, failure, not_before",
+    )
+    .bind(id.to_string())
+    .fetch_optional(connection)
+    .await
+    .map_err(fault)?;
+    row.as_ref().map(state).transpose()
+}
+
+fn state(row: &Row) -> Result<State, Fault> {
     let worker: Option<String> = row.try_get("worker").map_err(fault)?;
-    let name: StateName = text(&row, "state")?.parse()?;
-    let not_before = time(&row, "not_before")?;
-    let state = State::from_parts(name, worker.map(WorkerId), failure(&row)?, not_before);
-    state
-        .map(Some)
-        .ok_or_else(|| damaged("a state that is none"))
+    let name: StateName = text(row, "state")?.parse()?;
+    let not_before = time(row, "not_before")?;
+    let state = State::from_parts(name, worker.map(WorkerId), failure(row)?, not_before);
+    state.ok_or_else(|| damaged("a state that is none"))
 }
 
 /// Writes what has happened to a job.
@@ -73,8 +92,13 @@ pub(super) async fn change_in(
     actor: &Actor,
     reason: &str,
 ) -> Result<Option<State>, Fault> {
-    let before = state_of(&mut *connection, id).await?;
+    let before = lock_state(&mut *connection, id).await?;
     let before = before.ok_or_else(|| no_job(id))?;
+    if let Actor::Worker(worker) = actor
+        && before.worker().is_some_and(|other| other != worker)
+    {
+        return Err(lost(id));
+    }
     let is_retry = change == Change::Retry;
     let Some(after) = before.after(change)? else {
         return Ok(None);
@@ -84,7 +108,8 @@ pub(super) async fn change_in(
     let started_at = matches!(after, State::Running(_)).then_some(at.microseconds());
     sqlx::query(
         "UPDATE jobs SET state = $2, worker = $3, failure = $4, ended_at = $5,
-         started_at = COALESCE(started_at, $6), not_before = $7 WHERE id = $1",
+         started_at = COALESCE(started_at, $6), not_before = $7,
+         process = CASE WHEN $3 IS NULL THEN NULL ELSE process END WHERE id = $1",
     )
     .bind(id.to_string())
     .bind(after.name().as_str())

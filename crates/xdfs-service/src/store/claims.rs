@@ -3,10 +3,12 @@
 use xdfs::Fault;
 
 use super::changes::change_in;
+use super::leases::hold;
+use super::open::Engine;
 use super::rows::{id, small, time};
 use super::{Store, fault};
 use crate::id::JobId;
-use crate::state::{Actor, Change, WorkerId};
+use crate::state::{Actor, Change, ProcessId, WorkerId};
 use crate::time::Time;
 
 /// The retries of a job.
@@ -17,26 +19,48 @@ pub(crate) struct Retries {
     pub(crate) max: u32,
 }
 
-impl Store {
-    /// Gives a job that waits, and not for a later time, to a worker: the oldest one of the highest
-    /// priority.
-    pub(crate) async fn claim(&self, worker: &WorkerId) -> Result<Option<JobId>, Fault> {
-        let mut transaction = self.begin().await?;
-        let row = sqlx::query(
+/// The statement for the job that a worker may take: the oldest one of the highest priority.
+macro_rules! first_job {
+    ($lock:literal) => {
+        concat!(
             "SELECT id FROM jobs WHERE state IN ('queued', 'retrying')
              AND (not_before IS NULL OR not_before <= $1)
              AND (starts_at IS NULL OR starts_at <= $1)
              ORDER BY priority DESC, id LIMIT 1",
+            $lock
         )
-        .bind(Time::now().microseconds())
-        .fetch_optional(&mut *transaction)
-        .await
-        .map_err(fault)?;
+    };
+}
+
+impl Store {
+    /// Gives a job that waits, and not for a later time, to a worker of a process.
+    pub(crate) async fn claim(
+        &self,
+        process: &ProcessId,
+        worker: &WorkerId,
+    ) -> Result<Option<JobId>, Fault> {
+        let mut transaction = self.begin().await?;
+        // Another process may be about to take the first one, or a user about to change it.
+        let statement = match self.engine {
+            Engine::Sqlite => first_job!(""),
+            Engine::Postgres => first_job!(" FOR UPDATE SKIP LOCKED"),
+        };
+        let row = sqlx::query(statement)
+            .bind(Time::now().microseconds())
+            .fetch_optional(&mut *transaction)
+            .await
+            .map_err(fault)?;
         let Some(row) = row else { return Ok(None) };
         let id = id(&row, "id")?;
         let change = Change::Start(worker.clone());
         let actor = Actor::Worker(worker.clone());
         change_in(&mut transaction, id, change, &actor, "its turn").await?;
+        sqlx::query("UPDATE jobs SET process = $2 WHERE id = $1")
+            .bind(id.to_string())
+            .bind(process.to_string())
+            .execute(&mut *transaction)
+            .await
+            .map_err(fault)?;
         transaction.commit().await.map_err(fault)?;
         Ok(Some(id))
     }
@@ -67,37 +91,20 @@ impl Store {
     }
 
     /// Stores how often a job was tried again.
-    pub(crate) async fn set_retries(&self, id: JobId, count: u32) -> Result<(), Fault> {
+    pub(crate) async fn set_retries(
+        &self,
+        id: JobId,
+        worker: &WorkerId,
+        count: u32,
+    ) -> Result<(), Fault> {
+        let mut transaction = self.begin().await?;
+        hold(&mut transaction, id, worker).await?;
         sqlx::query("UPDATE jobs SET retries = $2 WHERE id = $1")
             .bind(id.to_string())
-            .bind(count)
-            .execute(&self.pool)
+            .bind(i64::from(count))
+            .execute(&mut *transaction)
             .await
             .map_err(fault)?;
-        Ok(())
-    }
-
-    /// Takes back the jobs that workers had when the service ended without a word. To be called
-    /// before there is a worker. Returns their number.
-    pub(crate) async fn take_back(&self) -> Result<usize, Fault> {
-        let mut transaction = self.begin().await?;
-        let rows = sqlx::query("SELECT id FROM jobs WHERE worker IS NOT NULL ORDER BY id")
-            .fetch_all(&mut *transaction)
-            .await
-            .map_err(fault)?;
-        for row in &rows {
-            let id = id(row, "id")?;
-            let reason = "the service had ended while it ran";
-            change_in(
-                &mut transaction,
-                id,
-                Change::Stopped,
-                &Actor::Service,
-                reason,
-            )
-            .await?;
-        }
-        transaction.commit().await.map_err(fault)?;
-        Ok(rows.len())
+        transaction.commit().await.map_err(fault)
     }
 }

@@ -26,7 +26,7 @@ async fn failures_of(
     )
     .bind(id.to_string())
     .bind(signed(after))
-    .bind(limit)
+    .bind(i64::from(limit))
     .fetch_all(connection)
     .await
     .map_err(fault)?;
@@ -77,7 +77,7 @@ impl Store {
     /// There is no such job.
     pub(crate) async fn job(&self, id: JobId) -> Result<JobDetail, Fault> {
         // One transaction, so that the parts are of one moment.
-        let mut transaction = self.pool.begin().await.map_err(fault)?;
+        let mut transaction = self.begin_reading().await?;
         let row = sqlx::query(
             "SELECT *, 0 AS bytes, NULL AS bytes_total, 0 AS files, 0 AS failed,
              '' AS source, '' AS target, 0 AS transfers_count FROM jobs
@@ -149,7 +149,7 @@ impl Store {
                 "id < $1 AND deleted_at IS NULL AND owner = $3 AND state = $4"
             )),
         };
-        let mut query = query.bind(before).bind(limit);
+        let mut query = query.bind(before).bind(i64::from(limit));
         if let Some(owner) = owner {
             query = query.bind(owner);
         }

@@ -3,7 +3,7 @@
 use sqlx::Row as _;
 use xdfs::{Code, Fault};
 
-use super::{OPERATION, Row, fault};
+use super::{OPERATION, Row, fault, odd};
 use crate::failure::Failure;
 use crate::id::{JobId, ScheduleId};
 use crate::model::{
@@ -39,10 +39,7 @@ pub(super) fn failure(row: &Row) -> Result<Option<Failure>, Fault> {
 }
 
 pub(super) fn failure_text(failure: Option<&Failure>) -> Result<Option<String>, Fault> {
-    failure
-        .map(serde_json::to_string)
-        .transpose()
-        .map_err(fault)
+    failure.map(serde_json::to_string).transpose().map_err(odd)
 }
 
 pub(super) fn counts(row: &Row) -> Result<Counts, Fault> {
@@ -61,12 +58,12 @@ pub(super) fn text(row: &Row, column: &str) -> Result<String, Fault> {
 
 pub(super) fn small(row: &Row, column: &str) -> Result<u32, Fault> {
     let number: i64 = row.try_get(column).map_err(fault)?;
-    u32::try_from(number).map_err(fault)
+    u32::try_from(number).map_err(odd)
 }
 
 fn priority(row: &Row) -> Result<i8, Fault> {
     let number: i64 = row.try_get("priority").map_err(fault)?;
-    i8::try_from(number).map_err(fault)
+    i8::try_from(number).map_err(odd)
 }
 
 pub(super) fn id(row: &Row, column: &str) -> Result<JobId, Fault> {

@@ -5,7 +5,7 @@ use xdfs::{Code, Fault};
 use super::changes::state_of;
 use super::rows::{failure_text, id, schedule, text, time};
 use super::submissions::{Terms, insert};
-use super::{Connection, Idempotency, Row, Store, fault};
+use super::{Connection, Idempotency, Row, Store, fault, odd};
 use crate::failure::Failure;
 use crate::id::{JobId, ScheduleId};
 use crate::model::Schedule;
@@ -25,7 +25,7 @@ pub(crate) fn no_schedule(id: ScheduleId) -> Fault {
 /// The time of a column that has one.
 fn some_time(row: &Row, column: &str) -> Result<Time, Fault> {
     let time = time(row, column)?;
-    time.ok_or_else(|| fault("a schedule without a time"))
+    time.ok_or_else(|| odd("a schedule without a time"))
 }
 
 /// Never again.
@@ -75,7 +75,7 @@ impl Store {
             Some(spec) => (spec.source.as_str(), spec.target.as_str()),
             None => ("", ""),
         };
-        let spec = serde_json::to_string(&submission.job).map_err(fault)?;
+        let spec = serde_json::to_string(&submission.job).map_err(odd)?;
         let mut transaction = self.begin().await?;
         let row = sqlx::query(
             "SELECT id, digest FROM schedules WHERE owner = $1 AND idempotency_key = $2",

@@ -4,7 +4,7 @@ use xdfs::{Code, Fault};
 
 use super::changes::write_transition;
 use super::rows::{id, text};
-use super::{Connection, Store, fault, webhooks};
+use super::{Connection, Store, fault, odd, webhooks};
 use crate::id::{JobId, ScheduleId};
 use crate::spec::{Spec, Submission, Times};
 use crate::state::{Actor, StateName};
@@ -65,7 +65,7 @@ pub(super) async fn insert(
     .bind(owner)
     .bind(&submission.label)
     .bind(at.microseconds())
-    .bind(submission.retries_max)
+    .bind(i64::from(submission.retries_max))
     .bind(i64::from(submission.priority))
     .bind(times.starts_at.map(Time::microseconds))
     .bind(times.deadline.map(Time::microseconds))
@@ -104,6 +104,30 @@ pub(super) async fn insert(
 }
 
 impl Store {
+    /// The job that a user has submitted with a key.
+    ///
+    /// # Errors
+    /// Another job has the key.
+    async fn submitted(
+        &self,
+        owner: &str,
+        Idempotency { key, digest }: Idempotency<'_>,
+    ) -> Result<Option<JobId>, Fault> {
+        let row = sqlx::query(
+            "SELECT job_id, digest FROM submissions WHERE owner = $1 AND idempotency_key = $2",
+        )
+        .bind(owner)
+        .bind(key)
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(fault)?;
+        let Some(row) = row else { return Ok(None) };
+        if text(&row, "digest")? != digest {
+            return Err(Idempotency::used());
+        }
+        id(&row, "job_id").map(Some)
+    }
+
     /// Adds a job, unless there is one with the key.
     ///
     /// # Errors
@@ -117,25 +141,12 @@ impl Store {
         let specs = submission.specs()?;
         let at = Time::now();
         let times = submission.times(at)?;
-        let mut transaction = self.begin().await?;
-        if let Some(Idempotency { key, digest }) = idempotency {
-            let row = sqlx::query(
-                "SELECT job_id, digest FROM submissions
-                 WHERE owner = $1 AND idempotency_key = $2",
-            )
-            .bind(owner)
-            .bind(key)
-            .fetch_optional(&mut *transaction)
-            .await
-            .map_err(fault)?;
-            if let Some(row) = row {
-                if text(&row, "digest")? != digest {
-                    return Err(Idempotency::used());
-                }
-                let id = id(&row, "job_id")?;
-                return Ok(Submitted { id, is_new: false });
-            }
+        if let Some(idempotency) = idempotency
+            && let Some(id) = self.submitted(owner, idempotency).await?
+        {
+            return Ok(Submitted { id, is_new: false });
         }
+        let mut transaction = self.begin().await?;
         let terms = Terms {
             specs,
             times,
@@ -143,18 +154,25 @@ impl Store {
             schedule: None,
         };
         let id = insert(&mut transaction, submission, terms, at).await?;
-        if let Some(Idempotency { key, digest }) = idempotency {
-            sqlx::query(
+        if let Some(idempotency) = idempotency {
+            // Of two requests at the same time the second one waits here for the first.
+            let added = sqlx::query(
                 "INSERT INTO submissions (owner, idempotency_key, digest, job_id)
-                 VALUES ($1, $2, $3, $4)",
+                 VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
             )
             .bind(owner)
-            .bind(key)
-            .bind(digest)
+            .bind(idempotency.key)
+            .bind(idempotency.digest)
             .bind(id.to_string())
             .execute(&mut *transaction)
             .await
             .map_err(fault)?;
+            if added.rows_affected() == 0 {
+                transaction.rollback().await.map_err(fault)?;
+                let id = self.submitted(owner, idempotency).await?;
+                let id = id.ok_or_else(|| odd("a key without a job"))?;
+                return Ok(Submitted { id, is_new: false });
+            }
         }
         transaction.commit().await.map_err(fault)?;
         Ok(Submitted { id, is_new: true })

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use xdfs::{Code, Fault};
 
-use super::changes::{no_job, state_of, write_transition};
+use super::changes::{lock_state, no_job, write_transition};
 use super::rows::{id, time};
 use super::{Connection, Store, fault};
 use crate::id::JobId;
@@ -59,7 +59,7 @@ impl Store {
         let now = Time::now();
         let [deadline, keep_until] = settings.times(now)?;
         let mut transaction = self.begin().await?;
-        let state = state_of(&mut transaction, id).await?;
+        let state = lock_state(&mut transaction, id).await?;
         let state = state.ok_or_else(|| no_job(id))?.name();
         let mut changes = Vec::new();
         if let Some(priority) = settings.priority {
@@ -152,7 +152,7 @@ impl Store {
     /// There is no such job, or it hasn't ended.
     pub(crate) async fn delete(&self, id: JobId) -> Result<(), Fault> {
         let mut transaction = self.begin().await?;
-        let state = state_of(&mut transaction, id).await?;
+        let state = lock_state(&mut transaction, id).await?;
         let state = state.ok_or_else(|| no_job(id))?.name();
         if !state.is_end() {
             let fault = Fault::new(Code::Stale, "delete the job", format!("it is {state}"));

@@ -1,24 +1,112 @@
-//! The database: what is written is read again, after a restart too.
+//! The database: what is written is read again, after a restart too. Each test runs on SQLite, and
+//! on PostgreSQL where it is installed.
 
 mod schedules;
 mod terms;
 
+use std::collections::BTreeSet;
+use std::error::Error;
 use std::time::Duration;
 
+use tempfile::TempDir;
+use xdfs_testkit::postgres::Postgres;
+use xdfs_testkit::skip;
+
+use self::schedules::*;
+use self::terms::*;
+use super::open::CONNECTIONS_MAX;
 use super::*;
 use crate::access::{Scope, Token, TokenRow};
+use crate::database::DatabaseUrl;
+use crate::id::JobId;
 use crate::model::{Counts, JobDetail};
 use crate::spec::Submission;
-use crate::state::{Actor, Change, State, StateName, WorkerId};
+use crate::state::{Actor, Change, ProcessId, State, StateName, WorkerId};
 use crate::time::Time;
 
-fn run<T>(future: impl Future<Output = T>) -> T {
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// A database of a test, which can be opened again.
+enum Place {
+    File(TempDir),
+    Shared(DatabaseUrl),
+}
+
+impl Place {
+    async fn open(&self) -> Result<Store, Fault> {
+        match self {
+            Self::File(folder) => Store::open(&folder.path().join("a?b %c#")).await,
+            Self::Shared(url) => Store::open_shared(url).await,
+        }
+    }
+}
+
+fn run(name: &str, test: impl Future<Output = Outcome>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
+    let runtime = runtime.unwrap_or_else(|error| panic!("{error}"));
     runtime
-        .unwrap_or_else(|error| panic!("{error}"))
-        .block_on(future)
+        .block_on(test)
+        .unwrap_or_else(|error| panic!("{name}: {error}"));
+}
+
+fn on_sqlite(name: &str, test: impl AsyncFn(&Place) -> Outcome) {
+    let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+    run(name, test(&Place::File(folder)));
+}
+
+macro_rules! on_both {
+    ($($test:ident,)*) => {
+        mod sqlite {
+            $(#[test]
+            fn $test() {
+                super::on_sqlite(stringify!($test), super::$test);
+            })*
+        }
+
+        #[test]
+        fn postgresql_does_the_same() {
+            let server = Postgres::start().unwrap_or_else(|error| panic!("{error}"));
+            let Some(server) = server else {
+                return skip::test("PostgreSQL isn't installed");
+            };
+            let mut number = 0;
+            $({
+                number += 1;
+                let url = server.create(&format!("test{number}"));
+                let url = url.unwrap_or_else(|error| panic!("{error}"));
+                let url = url.parse().unwrap_or_else(|fault| panic!("{fault}"));
+                run(stringify!($test), $test(&Place::Shared(url)));
+            })*
+        }
+    };
+}
+
+on_both!(
+    a_job_goes_through_its_states_and_all_of_it_is_written,
+    a_postponed_job_is_taken_when_its_time_has_come,
+    a_key_is_for_one_job_of_a_user,
+    a_newer_schema_is_refused,
+    a_process_without_a_lease_writes_nothing_more,
+    a_job_is_claimed_once,
+    a_claim_that_nobody_knows_of_is_given_back,
+    sessions_and_tokens_end,
+    the_oldest_job_of_the_highest_priority_that_may_start_is_taken,
+    overdue_jobs_are_those_that_have_not_ended_by_their_deadline,
+    ended_jobs_are_deleted_when_their_time_is_over_in_steps_of_bounded_size,
+    a_schedule_submits_a_job_each_time_and_skips_those_at_which_the_last_has_not_ended,
+    a_clock_that_jumps_stops_no_schedule,
+    a_schedule_whose_job_is_refused_says_why_and_goes_on,
+    a_key_is_for_one_schedule_and_a_schedule_for_durations,
+);
+
+#[test]
+fn sqlite_may_roll_back_by_itself() {
+    on_sqlite(
+        "roll back",
+        a_transaction_that_sqlite_rolls_back_costs_no_later_one,
+    );
 }
 
 fn submission(label: &str) -> Submission {
@@ -30,246 +118,325 @@ fn submission(label: &str) -> Submission {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}"))
 }
 
+const LEASE: Duration = Duration::from_secs(600);
+
+fn process() -> ProcessId {
+    ProcessId("p".to_owned())
+}
+
 fn worker() -> WorkerId {
-    WorkerId("w".to_owned())
+    process().worker(1)
 }
 
-#[test]
-fn a_job_goes_through_its_states_and_all_of_it_is_written() {
-    run(async {
-        let folder = tempfile::tempdir()?;
-        let path = folder.path().join("db");
-        let store = Store::open(&path).await?;
-        let id = store.submit(&submission("one"), "me", None).await?.id;
-        assert_eq!(store.claim(&worker()).await?, Some(id));
-        assert_eq!(store.claim(&worker()).await?, None);
-        store.begin_transfer(id, 0).await?;
-        let counts = Counts {
-            bytes: 7,
-            bytes_total: Some(9),
-            files: 1,
-            failed: 0,
+async fn claim(store: &Store) -> Result<Option<JobId>, Fault> {
+    store.claim(&process(), &worker()).await
+}
+
+async fn a_job_goes_through_its_states_and_all_of_it_is_written(place: &Place) -> Outcome {
+    let store = place.open().await?;
+    let id = store.submit(&submission("one"), "me", None).await?.id;
+    assert_eq!(claim(&store).await?, Some(id));
+    assert_eq!(claim(&store).await?, None);
+    store.begin_transfer(id, &worker(), 0).await?;
+    let counts = Counts {
+        bytes: 7,
+        bytes_total: Some(9),
+        files: 1,
+        failed: 0,
+    };
+    store.progress(id, &worker(), 0, &counts).await?;
+    store.close().await;
+
+    // As after a kill.
+    let store = place.open().await?;
+    let next = ProcessId::new()?;
+    store.register(&next, LEASE).await?;
+    store.unregister(&process()).await?;
+    assert_eq!(store.take_over().await?, [id]);
+    assert!(store.take_over().await?.is_empty());
+    assert_eq!(store.state(id).await?, State::Queued);
+    assert_eq!(store.tasks(id).await?.len(), 2);
+    assert_eq!(claim(&store).await?, Some(id));
+    for position in [0, 1] {
+        store.begin_transfer(id, &worker(), position).await?;
+        let end = End {
+            counts: counts.clone(),
+            limited_by: Some("network"),
+            failure: None,
+            target: None,
+            is_listed: false,
         };
-        store.progress(id, 0, &counts).await?;
-        store.close().await;
-
-        // As after a kill.
-        let store = Store::open(&path).await?;
-        assert_eq!(store.take_back().await?, 1);
-        assert_eq!(store.state(id).await?, State::Queued);
-        assert_eq!(store.tasks(id).await?.len(), 2);
-        assert_eq!(store.claim(&worker()).await?, Some(id));
-        for position in [0, 1] {
-            store.begin_transfer(id, position).await?;
-            let end = End {
-                counts: counts.clone(),
-                limited_by: Some("network"),
-                failure: None,
-                target: None,
-                is_listed: false,
-            };
-            store.end_transfer(id, position, &end).await?;
-        }
-        assert!(store.first_failure(id).await?.is_none());
-        let actor = Actor::Worker(worker());
-        store
-            .change(id, Change::Succeed, &actor, "all is done")
-            .await?;
-        let detail = store.job(id).await?;
-        assert_eq!(detail.job.state, StateName::Succeeded);
-        assert_eq!(detail.job.counts.bytes, 14);
-        assert_eq!(detail.job.counts.bytes_total, Some(18));
-        assert_eq!(detail.transfers[0].attempts, 2);
-        let names: Vec<_> = detail
-            .transitions
-            .iter()
-            .map(|one| one.to.as_str())
-            .collect();
-        assert_eq!(
-            names,
-            ["queued", "running", "queued", "running", "succeeded"]
-        );
-        let listed = store
-            .jobs(None, Some(StateName::Succeeded), None, 10)
-            .await?;
-        assert_eq!(listed, [detail.job]);
-        assert!(
-            store
-                .jobs(None, Some(StateName::Failed), None, 10)
-                .await?
-                .is_empty()
-        );
-        let text = serde_json::to_string(&store.job(id).await?)?;
-        assert_eq!(
-            serde_json::from_str::<JobDetail>(&text)?,
-            store.job(id).await?
-        );
-        Ok::<_, Box<dyn std::error::Error>>(())
-    })
-    .unwrap_or_else(|error| panic!("{error}"));
-}
-
-#[test]
-fn a_postponed_job_is_taken_when_its_time_has_come() {
-    run(async {
-        let folder = tempfile::tempdir()?;
-        let store = Store::open(&folder.path().join("db")).await?;
-        let id = store.submit(&submission("one"), "me", None).await?.id;
-        let actor = Actor::Worker(worker());
-        let away = Fault::new(Code::ConnectionRefused, "connect to", "it is down");
-        for (at, is_due) in [(i64::MAX, false), (0, true)] {
-            assert_eq!(store.claim(&worker()).await?, Some(id));
-            let at = Time::from_microseconds(at);
-            let change = Change::Postpone(Box::new((&away).into()), at);
-            store.change(id, change, &actor, "it is down").await?;
-            assert_eq!(store.next_retry().await?, Some(at));
-            let shown = store.job(id).await?.job;
-            assert_eq!(shown.state, StateName::Retrying);
-            assert_eq!(shown.not_before, Some(at));
-            assert_eq!(
-                shown.failure.map(|failure| failure.code),
-                Some("connection-refused".to_owned())
-            );
-            if !is_due {
-                assert_eq!(store.claim(&worker()).await?, None);
-                // Somebody doesn't want to wait.
-                store.set_retries(id, 7).await?;
-                store.change(id, Change::Retry, &actor, "asked for").await?;
-                assert_eq!(store.retries(id).await?.count, 0);
-            }
-        }
-        assert_eq!(store.claim(&worker()).await?, Some(id));
-        assert_eq!(store.next_retry().await?, None);
-        Ok::<_, Box<dyn std::error::Error>>(())
-    })
-    .unwrap_or_else(|error| panic!("{error}"));
-}
-
-#[test]
-fn a_key_is_for_one_job_of_a_user() {
-    run(async {
-        let folder = tempfile::tempdir()?;
-        let store = Store::open(&folder.path().join("db")).await?;
-        let key = |digest| Some(Idempotency { key: "k", digest });
-        let first = store.submit(&submission("one"), "me", key("1")).await?;
-        let again = store.submit(&submission("one"), "me", key("1")).await?;
-        assert!(first.is_new && !again.is_new);
-        assert_eq!(first.id, again.id);
-        let other = store.submit(&submission("two"), "me", key("2")).await;
-        assert_eq!(other.map_err(|fault| fault.code), Err(Code::AlreadyExists));
-        let theirs = store.submit(&submission("one"), "you", key("1")).await?;
-        assert!(theirs.is_new);
-        let all = store.jobs(None, None, None, 10).await?;
-        assert_eq!(all.len(), 2);
-        let older = store.jobs(None, None, Some(all[0].id), 10).await?;
-        assert_eq!(older, all[1..]);
-        Ok::<_, Box<dyn std::error::Error>>(())
-    })
-    .unwrap_or_else(|error| panic!("{error}"));
-}
-
-#[test]
-fn a_transaction_that_sqlite_rolls_back_costs_no_later_one() {
-    run(async {
-        let folder = tempfile::tempdir()?;
-        let store = Store::open(&folder.path().join("db")).await?;
-        for number in 0..2 * CONNECTIONS_MAX {
-            let mut transaction = store.begin().await?;
-            // As a full disk does it, beneath the transaction.
-            sqlx::query("ROLLBACK").execute(&mut *transaction).await?;
-            assert!(transaction.commit().await.is_err());
-            store
-                .submit(&submission(&number.to_string()), "me", None)
-                .await?;
-        }
-        assert_eq!(
-            store.jobs(None, None, None, 100).await?.len(),
-            2 * CONNECTIONS_MAX as usize
-        );
-        Ok::<_, Box<dyn std::error::Error>>(())
-    })
-    .unwrap_or_else(|error| panic!("{error}"));
-}
-
-#[test]
-fn a_newer_schema_is_refused() {
-    run(async {
-        let folder = tempfile::tempdir()?;
-        let path = folder.path().join("db");
-        let store = Store::open(&path).await?;
-        sqlx::query(
-            "INSERT INTO _sqlx_migrations
-             (version, description, success, checksum, execution_time)
-             VALUES (99, 'later', TRUE, x'00', 0)",
-        )
-        .execute(&store.pool)
+        store.end_transfer(id, &worker(), position, &end).await?;
+    }
+    assert!(store.first_failure(id).await?.is_none());
+    let actor = Actor::Worker(worker());
+    store
+        .change(id, Change::Succeed, &actor, "all is done")
         .await?;
-        store.close().await;
-        let Err(fault) = Store::open(&path).await else {
-            panic!("it was opened");
-        };
-        assert_eq!(fault.code, Code::Unsupported);
-        assert!(fault.cause.contains("99"), "{fault}");
-        Ok::<_, Box<dyn std::error::Error>>(())
-    })
-    .unwrap_or_else(|error| panic!("{error}"));
+    let detail = store.job(id).await?;
+    assert_eq!(detail.job.state, StateName::Succeeded);
+    assert_eq!(detail.job.counts.bytes, 14);
+    assert_eq!(detail.job.counts.bytes_total, Some(18));
+    assert_eq!(detail.transfers[0].attempts, 2);
+    let names: Vec<_> = detail
+        .transitions
+        .iter()
+        .map(|one| one.to.as_str())
+        .collect();
+    assert_eq!(
+        names,
+        ["queued", "running", "queued", "running", "succeeded"]
+    );
+    let listed = store
+        .jobs(None, Some(StateName::Succeeded), None, 10)
+        .await?;
+    assert_eq!(listed, [detail.job]);
+    assert!(
+        store
+            .jobs(None, Some(StateName::Failed), None, 10)
+            .await?
+            .is_empty()
+    );
+    let text = serde_json::to_string(&store.job(id).await?)?;
+    assert_eq!(
+        serde_json::from_str::<JobDetail>(&text)?,
+        store.job(id).await?
+    );
+    Ok(())
 }
 
-#[test]
-fn sessions_and_tokens_end() {
-    run(async {
-        let folder = tempfile::tempdir()?;
-        let store = Store::open(&folder.path().join("db")).await?;
-        let hour = Duration::from_secs(3600);
-        let (past, future) = (Time::from_microseconds(1), Time::now().after(hour));
-        let session = Session {
-            owner: "me".to_owned(),
-            password_version: Some("1".to_owned()),
-        };
-        store.add_session("old", &session, past).await?;
-        store.add_session("new", &session, future).await?;
-        assert_eq!(store.session("old").await?, None);
-        assert_eq!(store.session("new").await?, Some(session.clone()));
-        // More of them end the oldest ones.
-        for number in 0..200 {
-            let later = future.after(Duration::from_secs(number));
-            store
-                .add_session(&number.to_string(), &session, later)
-                .await?;
-        }
-        assert_eq!(store.session("new").await?, None);
-        assert_eq!(store.session("99").await?, None);
-        assert!(store.session("100").await?.is_some());
-        store.end_session("100").await?;
-        assert_eq!(store.session("100").await?, None);
-
-        let token = |id: &str, ends_at| TokenRow {
-            digest: "0".to_owned(),
-            info: Token {
-                id: id.to_owned(),
-                owner: "me".to_owned(),
-                label: String::new(),
-                scope: Scope::Read,
-                created_at: past,
-                ends_at,
-            },
-        };
-        store.add_token(&token("old", past)).await?;
-        assert!(store.token("old").await?.is_none());
-        assert_eq!(store.tokens(None).await?, []);
-        for number in 0..200 {
-            store.add_token(&token(&number.to_string(), future)).await?;
-        }
-        assert!(store.token("0").await?.is_some());
-        let full = store.add_token(&token("more", future)).await;
+async fn a_postponed_job_is_taken_when_its_time_has_come(place: &Place) -> Outcome {
+    let store = place.open().await?;
+    let id = store.submit(&submission("one"), "me", None).await?.id;
+    let actor = Actor::Worker(worker());
+    let away = Fault::new(Code::ConnectionRefused, "connect to", "it is down");
+    for (at, is_due) in [(i64::MAX, false), (0, true)] {
+        assert_eq!(claim(&store).await?, Some(id));
+        let at = Time::from_microseconds(at);
+        store.set_retries(id, &worker(), 7).await?;
+        let change = Change::Postpone(Box::new((&away).into()), at);
+        store.change(id, change, &actor, "it is down").await?;
+        assert_eq!(store.next_retry().await?, Some(at));
+        let shown = store.job(id).await?.job;
+        assert_eq!(shown.state, StateName::Retrying);
+        assert_eq!(shown.not_before, Some(at));
         assert_eq!(
-            full.err().map(|fault| fault.code),
-            Some(Code::LimitExceeded)
+            shown.failure.map(|failure| failure.code),
+            Some("connection-refused".to_owned())
         );
-        assert!(store.revoke_token("0", Some("you")).await.is_err());
-        store.revoke_token("0", Some("me")).await?;
-        assert!(store.token("0").await?.is_none());
-        Ok::<_, Box<dyn std::error::Error>>(())
-    })
-    .unwrap_or_else(|error| panic!("{error}"));
+        if !is_due {
+            assert_eq!(claim(&store).await?, None);
+            // Somebody doesn't want to wait.
+            store.change(id, Change::Retry, &actor, "asked for").await?;
+            assert_eq!(store.retries(id).await?.count, 0);
+        }
+    }
+    assert_eq!(claim(&store).await?, Some(id));
+    assert_eq!(store.next_retry().await?, None);
+    Ok(())
+}
+
+async fn a_key_is_for_one_job_of_a_user(place: &Place) -> Outcome {
+    let store = place.open().await?;
+    let key = |digest| Some(Idempotency { key: "k", digest });
+    let first = store.submit(&submission("one"), "me", key("1")).await?;
+    let again = store.submit(&submission("one"), "me", key("1")).await?;
+    assert!(first.is_new && !again.is_new);
+    assert_eq!(first.id, again.id);
+    let other = store.submit(&submission("two"), "me", key("2")).await;
+    assert_eq!(other.map_err(|fault| fault.code), Err(Code::AlreadyExists));
+    let theirs = store.submit(&submission("one"), "you", key("1")).await?;
+    assert!(theirs.is_new);
+    let all = store.jobs(None, None, None, 10).await?;
+    assert_eq!(all.len(), 2);
+    let older = store.jobs(None, None, Some(all[0].id), 10).await?;
+    assert_eq!(older, all[1..]);
+    Ok(())
+}
+
+async fn a_transaction_that_sqlite_rolls_back_costs_no_later_one(place: &Place) -> Outcome {
+    let store = place.open().await?;
+    for number in 0..2 * CONNECTIONS_MAX {
+        let mut transaction = store.begin().await?;
+        // As a full disk does it, beneath the transaction.
+        sqlx::query("ROLLBACK").execute(&mut *transaction).await?;
+        assert!(transaction.commit().await.is_err());
+        store
+            .submit(&submission(&number.to_string()), "me", None)
+            .await?;
+    }
+    assert_eq!(
+        store.jobs(None, None, None, 100).await?.len(),
+        2 * CONNECTIONS_MAX as usize
+    );
+    Ok(())
+}
+
+async fn a_newer_schema_is_refused(place: &Place) -> Outcome {
+    let store = place.open().await?;
+    sqlx::query(
+        "INSERT INTO _sqlx_migrations
+             (version, description, success, checksum, execution_time)
+             VALUES (99, 'later', TRUE, $1, 0)",
+    )
+    .bind(vec![0_u8])
+    .execute(&store.pool)
+    .await?;
+    store.close().await;
+    let Err(fault) = place.open().await else {
+        panic!("it was opened");
+    };
+    assert_eq!(fault.code, Code::Unsupported);
+    assert!(fault.cause.contains("99"), "{fault}");
+    Ok(())
+}
+
+async fn a_process_without_a_lease_writes_nothing_more(place: &Place) -> Outcome {
+    let store = place.open().await?;
+    let id = store.submit(&submission("one"), "me", None).await?.id;
+    store.register(&process(), Duration::ZERO).await?;
+    assert_eq!(claim(&store).await?, Some(id));
+    store.begin_transfer(id, &worker(), 0).await?;
+    let next = ProcessId("q".to_owned());
+    store.register(&next, LEASE).await?;
+    assert_eq!(store.take_over().await?, [id]);
+    assert!(store.take_over().await?.is_empty());
+    assert!(!store.renew(&process(), LEASE).await?);
+    assert!(store.renew(&next, LEASE).await?);
+    assert_eq!(store.state(id).await?, State::Queued);
+
+    let counts = Counts::default();
+    let end = End {
+        counts: counts.clone(),
+        limited_by: None,
+        failure: None,
+        target: None,
+        is_listed: false,
+    };
+    for is_taken in [false, true] {
+        if is_taken {
+            assert_eq!(store.claim(&next, &next.worker(1)).await?, Some(id));
+            assert_eq!(store.running_elsewhere(&process()).await?, [id]);
+        }
+        let before = store.job(id).await?;
+        let old = &worker();
+        for written in [
+            store.begin_transfer(id, old, 0).await,
+            store.progress(id, old, 0, &counts).await,
+            store.add_failures(id, old, 0, &[]).await,
+            store.postpone_transfer(id, old, 0, &counts).await,
+            store.end_transfer(id, old, 0, &end).await,
+            store.set_retries(id, old, 3).await,
+        ] {
+            assert_eq!(written.map_err(|fault| fault.code), Err(Code::LockLost));
+        }
+        let actor = Actor::Worker(old.clone());
+        for change in [Change::Succeed, Change::Stopped] {
+            let changed = store.change(id, change, &actor, "it is late").await;
+            let expected = match is_taken {
+                true => Code::LockLost,
+                false => Code::Stale,
+            };
+            assert_eq!(changed.map_err(|fault| fault.code), Err(expected));
+        }
+        assert_eq!(store.job(id).await?, before);
+    }
+    let asked = Actor::User("me".to_owned());
+    store.change(id, Change::Pause, &asked, "asked for").await?;
+    assert_eq!(store.stopping(&next).await?, [id]);
+    assert!(store.stopping(&process()).await?.is_empty());
+    Ok(())
+}
+
+async fn a_job_is_claimed_once(place: &Place) -> Outcome {
+    const COUNT: usize = 12;
+    let stores = [place.open().await?, place.open().await?];
+    for number in 0..COUNT {
+        let submitted = submission(&number.to_string());
+        stores[0].submit(&submitted, "me", None).await?;
+    }
+    let mut claims = tokio::task::JoinSet::new();
+    for (number, store) in (0..).zip(stores.iter().cycle()).take(COUNT) {
+        let store = store.clone();
+        claims.spawn(async move {
+            let process = process();
+            // One that finds all others locked finds none.
+            loop {
+                let claimed = store.claim(&process, &process.worker(number)).await;
+                if let Some(id) = claimed.unwrap_or_else(|fault| panic!("{fault}")) {
+                    return id;
+                }
+            }
+        });
+    }
+    let claimed = claims.join_all().await;
+    assert_eq!(claimed.len(), COUNT);
+    assert_eq!(claimed.into_iter().collect::<BTreeSet<_>>().len(), COUNT);
+    Ok(())
+}
+
+async fn a_claim_that_nobody_knows_of_is_given_back(place: &Place) -> Outcome {
+    let store = place.open().await?;
+    store.register(&process(), LEASE).await?;
+    let first = store.submit(&submission("one"), "me", None).await?.id;
+    let second = store.submit(&submission("two"), "me", None).await?.id;
+    while claim(&store).await?.is_some() {}
+    store.give_back(&process(), &[second]).await?;
+    assert_eq!(store.state(first).await?, State::Queued);
+    assert_eq!(store.state(second).await?.name(), StateName::Running);
+    Ok(())
+}
+
+async fn sessions_and_tokens_end(place: &Place) -> Outcome {
+    let store = place.open().await?;
+    let hour = Duration::from_secs(3600);
+    let (past, future) = (Time::from_microseconds(1), Time::now().after(hour));
+    let session = Session {
+        owner: "me".to_owned(),
+        password_version: Some("1".to_owned()),
+    };
+    store.add_session("old", &session, past).await?;
+    store.add_session("new", &session, future).await?;
+    assert_eq!(store.session("old").await?, None);
+    assert_eq!(store.session("new").await?, Some(session.clone()));
+    // More of them end the oldest ones.
+    for number in 0..200 {
+        let later = future.after(Duration::from_secs(number));
+        store
+            .add_session(&number.to_string(), &session, later)
+            .await?;
+    }
+    assert_eq!(store.session("new").await?, None);
+    assert_eq!(store.session("99").await?, None);
+    assert!(store.session("100").await?.is_some());
+    store.end_session("100").await?;
+    assert_eq!(store.session("100").await?, None);
+
+    let token = |id: &str, ends_at| TokenRow {
+        digest: "0".to_owned(),
+        info: Token {
+            id: id.to_owned(),
+            owner: "me".to_owned(),
+            label: String::new(),
+            scope: Scope::Read,
+            created_at: past,
+            ends_at,
+        },
+    };
+    store.add_token(&token("old", past)).await?;
+    assert!(store.token("old").await?.is_none());
+    assert_eq!(store.tokens(None).await?, []);
+    for number in 0..200 {
+        store.add_token(&token(&number.to_string(), future)).await?;
+    }
+    assert!(store.token("0").await?.is_some());
+    let full = store.add_token(&token("more", future)).await;
+    assert_eq!(
+        full.err().map(|fault| fault.code),
+        Some(Code::LimitExceeded)
+    );
+    assert!(store.revoke_token("0", Some("you")).await.is_err());
+    store.revoke_token("0", Some("me")).await?;
+    assert!(store.token("0").await?.is_none());
+    Ok(())
 }

@@ -3,12 +3,14 @@
 use sqlx::Row as _;
 use xdfs::Fault;
 
+use super::leases::hold;
 use super::rows::{failure, failure_text, signed, small, text, unsigned};
-use super::{Row, Store, fault};
+use super::{Connection, Row, Store, fault};
 use crate::access::hex;
 use crate::failure::Failure;
 use crate::id::JobId;
 use crate::model::{Counts, TransferState};
+use crate::state::WorkerId;
 use crate::time::Time;
 
 /// A transfer that a worker is to do.
@@ -54,11 +56,22 @@ impl Store {
     }
 
     /// A worker begins with a transfer. Entries that failed before are tried again.
-    pub(crate) async fn begin_transfer(&self, id: JobId, position: u32) -> Result<(), Fault> {
+    ///
+    /// # Errors
+    /// As of all that a worker writes: [`Code::LockLost`](xdfs::Code::LockLost) if it doesn't have
+    /// the job any more.
+    pub(crate) async fn begin_transfer(
+        &self,
+        id: JobId,
+        worker: &WorkerId,
+        position: u32,
+    ) -> Result<(), Fault> {
+        let mut transaction = self.begin().await?;
+        hold(&mut transaction, id, worker).await?;
         sqlx::query("DELETE FROM failures WHERE job_id = $1 AND position = $2")
             .bind(id.to_string())
-            .bind(position)
-            .execute(&self.pool)
+            .bind(i64::from(position))
+            .execute(&mut *transaction)
             .await
             .map_err(fault)?;
         sqlx::query(
@@ -66,29 +79,31 @@ impl Store {
              started_at = COALESCE(started_at, $3) WHERE job_id = $1 AND position = $2",
         )
         .bind(id.to_string())
-        .bind(position)
+        .bind(i64::from(position))
         .bind(Time::now().microseconds())
-        .execute(&self.pool)
+        .execute(&mut *transaction)
         .await
         .map_err(fault)?;
-        Ok(())
+        transaction.commit().await.map_err(fault)
     }
 
     /// Adds entries of a transfer that failed.
     pub(crate) async fn add_failures(
         &self,
         id: JobId,
+        worker: &WorkerId,
         position: u32,
         failures: &[Failure],
     ) -> Result<(), Fault> {
         let mut transaction = self.begin().await?;
+        hold(&mut transaction, id, worker).await?;
         for failure in failures {
             sqlx::query(
                 "INSERT INTO failures (job_id, number, position, failure)
                  SELECT $1, COALESCE(MAX(number), 0) + 1, $2, $3 FROM failures WHERE job_id = $1",
             )
             .bind(id.to_string())
-            .bind(position)
+            .bind(i64::from(position))
             .bind(failure_text(Some(failure))?)
             .execute(&mut *transaction)
             .await
@@ -101,46 +116,41 @@ impl Store {
     pub(crate) async fn progress(
         &self,
         id: JobId,
+        worker: &WorkerId,
         position: u32,
         counts: &Counts,
     ) -> Result<(), Fault> {
-        sqlx::query(
-            "UPDATE transfers SET bytes = $3, bytes_total = $4, files = $5, failed = $6
-             WHERE job_id = $1 AND position = $2",
-        )
-        .bind(id.to_string())
-        .bind(position)
-        .bind(signed(counts.bytes))
-        .bind(counts.bytes_total.map(signed))
-        .bind(signed(counts.files))
-        .bind(signed(counts.failed))
-        .execute(&self.pool)
-        .await
-        .map_err(fault)?;
-        Ok(())
+        let mut transaction = self.begin().await?;
+        hold(&mut transaction, id, worker).await?;
+        write_counts(&mut transaction, id, position, counts).await?;
+        transaction.commit().await.map_err(fault)
     }
 
     /// A transfer is to be tried again later. Its failure is that of the job until then.
     pub(crate) async fn postpone_transfer(
         &self,
         id: JobId,
+        worker: &WorkerId,
         position: u32,
         counts: &Counts,
     ) -> Result<(), Fault> {
-        self.progress(id, position, counts).await?;
+        let mut transaction = self.begin().await?;
+        hold(&mut transaction, id, worker).await?;
+        write_counts(&mut transaction, id, position, counts).await?;
         sqlx::query("UPDATE transfers SET state = 'waiting' WHERE job_id = $1 AND position = $2")
             .bind(id.to_string())
-            .bind(position)
-            .execute(&self.pool)
+            .bind(i64::from(position))
+            .execute(&mut *transaction)
             .await
             .map_err(fault)?;
-        Ok(())
+        transaction.commit().await.map_err(fault)
     }
 
     /// A transfer has succeeded or failed.
     pub(crate) async fn end_transfer(
         &self,
         id: JobId,
+        worker: &WorkerId,
         position: u32,
         end: &End,
     ) -> Result<(), Fault> {
@@ -148,27 +158,25 @@ impl Store {
             None => TransferState::Succeeded,
             Some(_) => TransferState::Failed,
         };
+        let mut transaction = self.begin().await?;
+        hold(&mut transaction, id, worker).await?;
+        write_counts(&mut transaction, id, position, &end.counts).await?;
         sqlx::query(
             "UPDATE transfers SET state = $3, failure = $4, limited_by = $5, ended_at = $6,
-             bytes = $7, bytes_total = $8, files = $9, failed = $10, target_path = $11,
-             listed = $12 WHERE job_id = $1 AND position = $2",
+             target_path = $7, listed = $8 WHERE job_id = $1 AND position = $2",
         )
         .bind(id.to_string())
-        .bind(position)
+        .bind(i64::from(position))
         .bind(state.as_str())
         .bind(failure_text(end.failure.as_ref())?)
         .bind(end.limited_by)
         .bind(Time::now().microseconds())
-        .bind(signed(end.counts.bytes))
-        .bind(end.counts.bytes_total.map(signed))
-        .bind(signed(end.counts.files))
-        .bind(signed(end.counts.failed))
         .bind(end.target.as_deref().map(hex))
         .bind(i64::from(end.is_listed))
-        .execute(&self.pool)
+        .execute(&mut *transaction)
         .await
         .map_err(fault)?;
-        Ok(())
+        transaction.commit().await.map_err(fault)
     }
 
     /// The failure of the first transfer of a job that has failed.
@@ -183,4 +191,26 @@ impl Store {
         .map_err(fault)?;
         row.as_ref().map_or(Ok(None), failure)
     }
+}
+
+async fn write_counts(
+    connection: &mut Connection,
+    id: JobId,
+    position: u32,
+    counts: &Counts,
+) -> Result<(), Fault> {
+    sqlx::query(
+        "UPDATE transfers SET bytes = $3, bytes_total = $4, files = $5, failed = $6
+         WHERE job_id = $1 AND position = $2",
+    )
+    .bind(id.to_string())
+    .bind(i64::from(position))
+    .bind(signed(counts.bytes))
+    .bind(counts.bytes_total.map(signed))
+    .bind(signed(counts.files))
+    .bind(signed(counts.failed))
+    .execute(connection)
+    .await
+    .map_err(fault)?;
+    Ok(())
 }
