@@ -130,7 +130,7 @@ pub(crate) struct Completion {
     pub(crate) stopped: watch::Receiver<bool>,
 }
 
-fn path_of(path: &Path) -> &[u8] {
+pub(crate) fn path_of(path: &Path) -> &[u8] {
     path.as_os_str().as_encoded_bytes()
 }
 

@@ -25,6 +25,7 @@ mod access;
 mod api;
 mod client;
 mod database;
+mod exact;
 mod failure;
 mod id;
 mod inventory;

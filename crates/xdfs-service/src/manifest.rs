@@ -93,7 +93,8 @@ struct PathText {
     path_hex: Option<String>,
 }
 
-fn bytes_of(hex: &str) -> Option<Vec<u8>> {
+/// The bytes of a text in hex.
+pub(crate) fn bytes_of(hex: &str) -> Option<Vec<u8>> {
     let pair = |at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
     (0..hex.len()).step_by(2).map(pair).collect()
 }

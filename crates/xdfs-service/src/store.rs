@@ -17,6 +17,7 @@ mod rows;
 mod schedules;
 mod sessions;
 mod submissions;
+mod targets;
 mod terms;
 mod tokens;
 mod transfers;

@@ -21,6 +21,7 @@ use xdfs::security::trusted;
 use xdfs::{Code, Fault, Job, JobEvent, JobResult, Retry, RunningJob, TreeResult};
 
 use crate::access::{People, digest};
+use crate::exact::exact;
 use crate::failure::Failure;
 use crate::id::JobId;
 use crate::inventory::{Completion, Inventory, ask_for_digests};
@@ -432,7 +433,8 @@ impl Workers {
     async fn transfer(&self, task: &Task, run: &mut Run) -> Result<TransferEnd, Fault> {
         let (store, id, worker, position) = (&self.store, run.id, &run.worker, task.position);
         stored!(id, store.begin_transfer(id, worker, position))?;
-        let started = self.start(&task.text, run.has_manifest, &run.whose);
+        let job = self.read(id, task, &run.whose).await;
+        let started = job.and_then(|job| self.start(job, run.has_manifest, &run.whose));
         let mut end = End {
             counts: Counts::default(),
             limited_by: None,
@@ -522,13 +524,19 @@ impl Workers {
         }
     }
 
-    /// Starts a transfer by the library.
-    fn start(&self, text: &str, has_manifest: bool, whose: &Whose) -> Result<RunningJob, Fault> {
-        let mut job = Job::from_json(text)?;
+    /// The job of a task, as it is started.
+    async fn read(&self, id: JobId, task: &Task, whose: &Whose) -> Result<Job, Fault> {
+        let job = Job::from_json(&task.text)?;
         if *whose != Whose::Own {
             // Again: whoever submitted it may have been an administrator then.
             check_for_user(&job)?;
         }
+        let sessions = TransferSessions::of(Arc::clone(&self.sessions), whose.clone());
+        exact(&self.store, sessions, (id, task.position), job).await
+    }
+
+    /// Starts a transfer by the library.
+    fn start(&self, mut job: Job, has_manifest: bool, whose: &Whose) -> Result<RunningJob, Fault> {
         if has_manifest {
             ask_for_digests(&mut job);
         }

@@ -6,7 +6,7 @@ use super::changes::{no_job, state_of};
 use super::rows::{damaged, signed, small, text, time, unsigned};
 use super::{Connection, Row, Store, fault};
 use crate::id::JobId;
-use crate::manifest::{Cursor, FilePath, ListedFile, ListedTransfer};
+use crate::manifest::{Cursor, FilePath, ListedFile, ListedTransfer, bytes_of};
 use crate::state::StateName;
 use crate::time::Time;
 
@@ -33,11 +33,6 @@ fn file(row: &Row) -> Result<ListedFile, Fault> {
         blake3: text(row, "blake3")?,
         at: at.ok_or_else(|| damaged("a file without a time"))?,
     })
-}
-
-fn bytes_of(hex: &str) -> Option<Vec<u8>> {
-    let pair = |at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
-    (0..hex.len()).step_by(2).map(pair).collect()
 }
 
 /// Whether a job keeps a list of its files.

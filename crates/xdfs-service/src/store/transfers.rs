@@ -163,7 +163,8 @@ impl Store {
         write_counts(&mut transaction, id, position, &end.counts).await?;
         sqlx::query(
             "UPDATE transfers SET state = $3, failure = $4, limited_by = $5, ended_at = $6,
-             target_path = $7, listed = $8 WHERE job_id = $1 AND position = $2",
+             target_path = COALESCE($7, target_path), listed = $8
+             WHERE job_id = $1 AND position = $2",
         )
         .bind(id.to_string())
         .bind(i64::from(position))
