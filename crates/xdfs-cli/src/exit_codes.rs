@@ -45,7 +45,7 @@ fn meaning(exit: u8) -> &'static str {
         15 => "input/output error",
         16 => "authentication failed",
         17 => "the server is not trusted, or the requested protection is not available",
-        DIFFERENT => "a comparison found a difference (`check`, `sum -c`)",
+        DIFFERENT => "a comparison found a difference (`check`, `verify-manifest`, `sum -c`)",
         130 => "stopped by the user",
         _ => "",
     }

@@ -284,13 +284,13 @@ fn a_manifest_is_printed_and_verified_and_a_schedule_made_and_deleted() {
     );
     let (code, out, _) = verify(&target, &["--json"]);
     let lines: Vec<_> = out.lines().collect();
-    assert_eq!((code, lines.len()), (Some(18), 3), "{out}");
+    assert_eq!((code, lines.len()), (Some(18), 4), "{out}");
     assert!(lines[1].contains("\"difference\":\"missing\""), "{out}");
     // Another key, and another text.
     let other = scene.tree.join("other");
     scene.run(&["keygen", "--file", other.to_str().unwrap()]);
     let public = other.with_extension("pub");
-    let (code, _, errors) = verify(here, &["--key", public.to_str().unwrap()]);
+    let (code, _, errors) = verify(here, &["--signer", public.to_str().unwrap()]);
     assert!(
         code != Some(0) && errors.contains("another key"),
         "{errors}"

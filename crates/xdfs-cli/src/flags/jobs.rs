@@ -385,7 +385,7 @@ pub(crate) struct ManifestFlags {
 Examples:
   xdfs job manifest ID > runs.manifest
   xdfs verify-manifest runs.manifest xdfs://host/archive/runs
-  xdfs verify-manifest --key manifest-key.pub runs.manifest /archive/runs")]
+  xdfs verify-manifest --signer manifest-key.pub runs.manifest /archive/runs")]
 pub(crate) struct VerifyFlags {
     /// The manifest: a file, which is read twice.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -398,7 +398,7 @@ pub(crate) struct VerifyFlags {
     /// The public key of the service, as a line of OpenSSH in a file. Default: manifest-key.pub in
     /// the folder of this user's service.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) key: Option<PathBuf>,
+    pub(crate) signer: Option<PathBuf>,
 
     /// Only the files of this transfer of the job; 0 is the first one. Default: all.
     #[arg(long, value_name = "N")]

@@ -25,12 +25,12 @@ pub(crate) fn verify_manifest(context: &Context, flags: &VerifyFlags) -> u8 {
 }
 
 fn verify(command: &mut PathCommand, flags: &VerifyFlags) -> Result<(), Fault> {
-    let key = match (&flags.key, flags.data.data.clone().or_else(state::service)) {
+    let key = match (&flags.signer, flags.data.data.clone().or_else(state::service)) {
         (Some(key), _) => read_manifest_key(key)?,
         (None, Some(folder)) => {
             read_manifest_key(&manifest_key_file(&folder)).map_err(|fault| match fault.code {
                 Code::NotFound => fault.hint(
-                    "name the public key of the service with --key: manifest-key.pub in its folder",
+                    "name the public key of the service with --signer: manifest-key.pub in its folder",
                 ),
                 _ => fault,
             })?
@@ -38,7 +38,7 @@ fn verify(command: &mut PathCommand, flags: &VerifyFlags) -> Result<(), Fault> {
         (None, None) => {
             let cause = "neither XDFS_STATE_DIR nor HOME is set";
             let fault = Fault::new(Code::NotFound, "find the key of the service", cause);
-            return Err(fault.hint("name one with --key"));
+            return Err(fault.hint("name one with --signer"));
         }
     };
     let manifest = Manifest::open(&flags.manifest, &key)?;

@@ -120,7 +120,7 @@ impl Manifest {
                 let signer = signer.fingerprint();
                 let cause = format!("it is signed by another key, {signer}");
                 let fault = lines.fault(Code::ServerUntrusted, cause);
-                return Err(fault.hint("name the key of the service that made it with --key"));
+                return Err(fault.hint("name the key of the service that made it with --signer"));
             }
             None => {
                 let cause = "the signature is not of this content";

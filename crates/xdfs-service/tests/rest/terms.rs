@@ -156,6 +156,23 @@ fn terms_that_suit_no_job_are_refused_with_their_field() {
             assert_eq!((status, path.as_str()), expected, "{is_new} {shown}");
         }
     }
+    let place = |source: &str| {
+        let target = format!("{}/other", scene.server_url);
+        json!({"transfers": [{"file": {"source": source, "target": target}}]})
+    };
+    let field = "transfers[0].source";
+    for (source, expected) in [
+        (format!("/{long}"), (422, field)),
+        ("relative".to_owned(), (422, field)),
+        ("-".to_owned(), (422, field)),
+        // No path has one.
+        ("/a\0b".to_owned(), (400, "")),
+    ] {
+        let (status, path) = ask(true, &place(&source));
+        assert_eq!((status, path.as_str()), expected, "{source:.60}");
+    }
+    let many = json!({"transfers": []});
+    assert_eq!(ask(true, &many), (422, "transfers".to_owned()));
     let both = json!({"starts_at": "2h", "deadline": "1h"});
     assert_eq!(ask(true, &both), (422, "deadline".to_owned()));
     // Words of SQL and of HTML are words.
