@@ -12,13 +12,16 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod builtin;
+mod checksum;
 mod delta;
 mod file;
 #[doc(hidden)]
 pub mod layer;
 pub mod local;
 pub mod memory;
+mod packs;
 mod pattern;
+pub mod place;
 pub mod rate;
 mod shared;
 pub mod stream;
@@ -26,13 +29,16 @@ pub mod tree_journal;
 mod work;
 
 pub use builtin::{NullSink, ServerStore, ZeroSource};
+pub use checksum::checksum;
 pub use delta::seed;
 pub use file::{File, FileRequest, OpenedFile};
 pub use local::{
     Added, LocalStore, PackBuilder, PackChange, PackOptions, PackRules, RemovedName, SyncGroup,
 };
 pub use memory::MemStore;
+pub use packs::{read_pack, write_pack};
 pub use pattern::{NamePattern, PathPattern};
+pub use place::{Place, Traits};
 pub use shared::{SharedPartial, SharedSource, SharedStore, unshared};
 pub use stream::{StreamSink, StreamSource};
 pub use work::{check_cancelled, watched};

@@ -22,6 +22,9 @@ mod order;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod packs;
+#[cfg(unix)]
+#[cfg(test)]
+mod packs_by_files;
 #[cfg(test)]
 mod paths;
 #[cfg(test)]
