@@ -9,6 +9,7 @@
 //! - [`proxy::FaultProxy`] stands between a client and a server and breaks what passes through, as
 //!   [`proxy::DatagramProxy`] does over UDP.
 //! - `recorder::Recorder` (feature `store`) is a store that shows what a layer over it passes on.
+//! - `stores` (feature `store`) are the cases that every store with paths has to pass.
 //! - [`strangers::Strangers`] are connections that say nothing.
 //! - `sshd::Sshd` (on Unix) is an sshd on loopback with keys of its own.
 //! - `terminal::Terminal` (on Linux) runs a program at a terminal and types.
@@ -22,8 +23,8 @@
 //! - [`web::Web`] is a web server that answers what the test says.
 //!
 //! Everything binds port 0 on loopback or stays in network namespaces of its own, is bounded in
-//! time, and ends its threads and processes when dropped. Nothing here panics on what a tested
-//! program does; the test decides.
+//! time, and ends its threads and processes when dropped. Nothing here but `stores` panics on what
+//! a tested program does; the test decides.
 
 #![forbid(unsafe_code)]
 
@@ -42,6 +43,8 @@ pub mod recorder;
 pub mod skip;
 #[cfg(unix)]
 pub mod sshd;
+#[cfg(feature = "store")]
+pub mod stores;
 pub mod strangers;
 #[cfg(target_os = "linux")]
 pub mod terminal;

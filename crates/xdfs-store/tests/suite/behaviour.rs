@@ -1,27 +1,18 @@
-//! One list of cases for every store that has paths.
+//! The stores of this crate do as all stores with paths.
 
-use std::io::IoSlice;
+use std::sync::Arc;
 
-use xdfs_proto::Code;
 use xdfs_store::{LocalStore, MemStore, ServerStore, Store};
+use xdfs_testkit::store_behaviour;
+use xdfs_testkit::stores::Subject;
 
 use crate::common::*;
 
-/// A store, the path that a name has in it, and what keeps it alive.
-struct Subject {
-    label: &'static str,
-    store: Box<dyn Store>,
-    prefix: Vec<u8>,
-    _dir: Option<tempfile::TempDir>,
-}
-
-impl Subject {
-    fn path(&self, name: &str) -> Vec<u8> {
-        [self.prefix.as_slice(), name.as_bytes()].concat()
-    }
-}
+store_behaviour!(subjects());
 
 fn subjects() -> Vec<Subject> {
+    let memory = MemStore::new();
+    let made = memory.clone();
     let temp = || tempfile::tempdir().unwrap();
     let (rooted_dir, unrooted_dir, server_dir) = (temp(), temp(), temp());
     let mut unrooted_prefix = path_bytes(unrooted_dir.path()).to_vec();
@@ -29,252 +20,46 @@ fn subjects() -> Vec<Subject> {
     vec![
         Subject {
             label: "memory",
-            store: Box::new(MemStore::new()),
+            store: Arc::new(memory),
             prefix: vec![],
-            _dir: None,
+            make: Box::new(move |name, bytes| made.insert(name, bytes.to_vec())),
+            names: None,
+            keeps: Box::new(()),
         },
-        Subject {
-            label: "rooted",
-            store: Box::new(rooted(rooted_dir.path())),
-            prefix: vec![b'/'],
-            _dir: Some(rooted_dir),
-        },
-        Subject {
-            label: "unrooted",
-            store: Box::new(LocalStore::unrooted()),
-            prefix: unrooted_prefix,
-            _dir: Some(unrooted_dir),
-        },
-        Subject {
-            label: "server",
-            store: Box::new(ServerStore::new(rooted(server_dir.path()))),
-            prefix: vec![],
-            _dir: Some(server_dir),
-        },
+        in_directory(
+            "rooted",
+            Arc::new(rooted(rooted_dir.path())),
+            b"/",
+            rooted_dir,
+        ),
+        in_directory(
+            "unrooted",
+            Arc::new(LocalStore::unrooted()),
+            &unrooted_prefix,
+            unrooted_dir,
+        ),
+        in_directory(
+            "server",
+            Arc::new(ServerStore::new(rooted(server_dir.path()))),
+            b"",
+            server_dir,
+        ),
     ]
 }
 
-fn each(case: impl Fn(&Subject)) {
-    for subject in subjects() {
-        eprintln!("store: {}", subject.label);
-        case(&subject);
+fn in_directory(
+    label: &'static str,
+    store: Arc<dyn Store>,
+    prefix: &[u8],
+    dir: tempfile::TempDir,
+) -> Subject {
+    let [made, listed] = [dir.path(), dir.path()].map(ToOwned::to_owned);
+    Subject {
+        label,
+        store,
+        prefix: prefix.to_vec(),
+        make: Box::new(move |name, bytes| std::fs::write(made.join(name), bytes).unwrap()),
+        names: Some(Box::new(move || names(&listed))),
+        keeps: Box::new(dir),
     }
-}
-
-#[test]
-fn what_is_published_is_read_back() {
-    each(|s| {
-        for length in [0, 1, 2, 4095, 4096, 4097, 100_000] {
-            let path = s.path(&format!("file-{length}"));
-            let bytes = pattern(length);
-            put(&*s.store, &request(&path), &bytes).unwrap();
-            let mut source = s.store.open_source(&path).unwrap();
-            assert_eq!(source.info().length, Some(length as u64));
-            assert!(source.info().random_reads);
-            assert_eq!(read_all(&mut *source), bytes);
-            source.verify_unchanged().unwrap();
-        }
-    });
-}
-
-#[test]
-fn blocks_come_in_any_order_and_in_pieces() {
-    each(|s| {
-        let path = s.path("file");
-        let bytes = pattern(30_000);
-        let mut opened = s.store.open_sink(&request(&path)).unwrap();
-        assert!(opened.sink.capabilities().random_writes);
-        for (i, block) in bytes.chunks(7000).enumerate().rev() {
-            let (a, b) = block.split_at(block.len() / 3);
-            let bufs = [IoSlice::new(a), IoSlice::new(&[]), IoSlice::new(b)];
-            opened.sink.write_at(i as u64 * 7000, &bufs).unwrap();
-        }
-        opened.sink.publish(30_000, &[]).unwrap();
-        assert_eq!(read_all(&mut *s.store.open_source(&path).unwrap()), bytes);
-    });
-}
-
-#[test]
-fn what_was_never_written_is_zeros() {
-    each(|s| {
-        let path = s.path("file");
-        let mut opened = s.store.open_sink(&request(&path)).unwrap();
-        write(&mut opened, 10_000, b"data");
-        opened.sink.publish(20_000, &[]).unwrap();
-        let mut expected = vec![0; 20_000];
-        expected[10_000..10_004].copy_from_slice(b"data");
-        assert_eq!(
-            read_all(&mut *s.store.open_source(&path).unwrap()),
-            expected
-        );
-    });
-}
-
-#[test]
-fn a_shorter_end_than_what_was_written_cuts() {
-    each(|s| {
-        let path = s.path("file");
-        let mut opened = s.store.open_sink(&request(&path)).unwrap();
-        write(&mut opened, 0, b"abcdef");
-        opened.sink.publish(3, &[]).unwrap();
-        assert_eq!(read_all(&mut *s.store.open_source(&path).unwrap()), b"abc");
-    });
-}
-
-#[test]
-fn nothing_is_visible_before_it_is_published() {
-    each(|s| {
-        let path = s.path("file");
-        let mut opened = s.store.open_sink(&request(&path)).unwrap();
-        write(&mut opened, 0, b"half");
-        assert_fault(s.store.open_source(&path), Code::NotFound, &path);
-        opened.sink.discard().unwrap();
-        drop(opened);
-        assert_fault(s.store.open_source(&path), Code::NotFound, &path);
-    });
-}
-
-#[test]
-fn a_target_that_exists_is_replaced_only_on_demand() {
-    each(|s| {
-        let path = s.path("file");
-        put(&*s.store, &request(&path), b"old").unwrap();
-        assert_fault(
-            s.store.open_sink(&request(&path)),
-            Code::AlreadyExists,
-            &path,
-        );
-        assert_fault(
-            s.store.check_sink(&request(&path)),
-            Code::AlreadyExists,
-            &path,
-        );
-        let hint = s.store.open_sink(&request(&path)).unwrap_err().hint;
-        assert!(hint.contains("--force"), "{hint}");
-        let mut force = request(&path);
-        force.overwrite = true;
-        assert_eq!(s.store.check_sink(&force).unwrap(), path);
-        let mut before = s.store.open_source(&path).unwrap();
-        put(&*s.store, &force, b"newer").unwrap();
-        // Who had it open still reads the version that was opened.
-        assert_eq!(read_all(&mut *before), b"old");
-        before.verify_unchanged().unwrap();
-        assert_eq!(
-            read_all(&mut *s.store.open_source(&path).unwrap()),
-            b"newer"
-        );
-    });
-}
-
-#[test]
-fn a_target_that_appears_meanwhile_stays() {
-    each(|s| {
-        let path = s.path("file");
-        let mut late = s.store.open_sink(&request(&path)).unwrap();
-        write(&mut late, 0, b"late");
-        // Another program makes it; another transfer can't, the store may be locked.
-        match s.label {
-            "memory" => put(&*s.store, &request(&path), b"first").unwrap(),
-            "unrooted" => std::fs::write(str::from_utf8(&path).unwrap(), b"first").unwrap(),
-            _ => {
-                let dir = s._dir.as_ref().unwrap().path();
-                std::fs::write(dir.join("file"), b"first").unwrap();
-            }
-        }
-        assert_fault(late.sink.publish(4, &[]), Code::AlreadyExists, &path);
-        drop(late);
-        assert_eq!(
-            read_all(&mut *s.store.open_source(&path).unwrap()),
-            b"first"
-        );
-    });
-}
-
-#[test]
-fn a_check_promises_the_path_and_makes_nothing() {
-    each(|s| {
-        let path = s.path("file");
-        assert_eq!(s.store.check_sink(&request(&path)).unwrap(), path);
-        assert_eq!(s.store.open_sink(&request(&path)).unwrap().path, path);
-        assert_fault(s.store.open_source(&path), Code::NotFound, &path);
-    });
-}
-
-#[test]
-fn each_version_has_its_own_tag() {
-    each(|s| {
-        let (a, b) = (s.path("a"), s.path("b"));
-        put(&*s.store, &request(&a), b"one").unwrap();
-        put(&*s.store, &request(&b), b"two").unwrap();
-        let tag = |path: &[u8]| s.store.open_source(path).unwrap().info().tag;
-        assert_eq!(tag(&a), tag(&a));
-        assert_ne!(tag(&a), tag(&b));
-        let before = tag(&a);
-        let mut force = request(&a);
-        force.overwrite = true;
-        put(&*s.store, &force, b"ONE!").unwrap();
-        assert_ne!(tag(&a), before);
-    });
-}
-
-#[test]
-fn reads_past_the_end_are_empty() {
-    each(|s| {
-        let path = s.path("file");
-        put(&*s.store, &request(&path), b"abc").unwrap();
-        let mut source = s.store.open_source(&path).unwrap();
-        let mut buf = [0; 8];
-        assert_eq!(source.read_at(2, &mut buf).unwrap(), 1);
-        assert_eq!(source.read_at(3, &mut buf).unwrap(), 0);
-        assert_eq!(source.read_at(u64::MAX, &mut buf).unwrap(), 0);
-        assert_eq!(source.next_data(3, 3).unwrap(), None);
-        assert_eq!(source.next_data(1, 3).unwrap(), Some(range(1, 3)));
-        source.will_read(range(0, 100));
-    });
-}
-
-#[test]
-fn a_directory_takes_the_name_of_the_request() {
-    each(|s| {
-        let mut named = request(s.path(""));
-        assert!(matches!(
-            s.store.open_sink(&named).unwrap_err().code,
-            Code::IsDirectory | Code::InvalidArgument
-        ));
-        named.name = b"inside".to_vec();
-        put(&*s.store, &named, b"x").unwrap();
-        assert_eq!(
-            read_all(&mut *s.store.open_source(&s.path("inside")).unwrap()),
-            b"x"
-        );
-    });
-}
-
-#[test]
-fn durable_stores_go_on_where_they_were() {
-    each(|s| {
-        let path = s.path("file");
-        let bytes = pattern(3 * BLOCK as usize);
-        let block = BLOCK as usize;
-        let mut first = s.store.open_sink(&request(&path)).unwrap();
-        let durable = first.sink.capabilities().durable;
-        save(&mut first, 0, &bytes[..block]);
-        save(&mut first, 2 * u64::from(BLOCK), &bytes[2 * block..]);
-        drop(first);
-        let mut second = s.store.open_sink(&request(&path)).unwrap();
-        let ranges: Vec<_> = second.durable.iter().map(|f| f.range).collect();
-        if !durable {
-            assert_eq!(ranges, []);
-            return;
-        }
-        let b = u64::from(BLOCK);
-        assert_eq!(ranges, [range(0, b), range(2 * b, 3 * b)]);
-        write(&mut second, b, &bytes[block..2 * block]);
-        second.sink.publish(3 * b, &[]).unwrap();
-        drop(second);
-        assert_eq!(read_all(&mut *s.store.open_source(&path).unwrap()), bytes);
-        if let Some(dir) = &s._dir {
-            assert_eq!(names(dir.path()), ["file"]);
-        }
-    });
 }
