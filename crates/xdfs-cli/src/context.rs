@@ -10,7 +10,7 @@ use std::time::Duration;
 use xdfs::security::FirstUse;
 use xdfs::settings::{Attendance, ClientConfig, Login};
 use xdfs::ssh::{SshOptions, SshServers};
-use xdfs::{Client, ClientOptions, Code, Fault, RemotePlace};
+use xdfs::{Client, ClientOptions, Code, Fault, FtpSettings, RemotePlace};
 
 use crate::agent::{self, Start};
 use crate::client::SharedClient;
@@ -200,11 +200,12 @@ impl Context {
         options: ClientOptions,
         login: &Login,
     ) -> Result<ClientOptions, Fault> {
+        let mut options = options;
         let ssh = SshOptions {
             servers: self.ssh.clone(),
-            ..options.ssh
+            ..options.settings.get_or_default()
         };
-        let options = ClientOptions { ssh, ..options };
+        options.settings = options.settings.with(ssh);
         login.options(place, options, Attendance::Attended(&secret::ask))
     }
 
@@ -321,11 +322,15 @@ impl ShellSession {
             login.check_for_ssh(place)?;
         }
         let security = login.security_beside(own.security.as_ref(), place, &secret::ask)?;
+        let ftp = FtpSettings {
+            stripes: options.settings.get_or_default::<FtpSettings>().stripes,
+            ..own.settings.get_or_default()
+        };
         let options = ClientOptions {
             channels: options.channels.or(own.channels),
             block_size: options.block_size.or(own.block_size),
             window: options.window.or(own.window),
-            stripes: options.stripes,
+            settings: own.settings.clone().with(ftp),
             drivers: match options.drivers.stacks.is_empty() {
                 true => own.drivers.clone(),
                 false => options.drivers,

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use xdfs::operations::Matched;
 use xdfs::{
-    ClientOptions, Code, Fault, LocalPlace, ReconnectEvent, ReconnectObserver, RemotePlace,
-    Stripes, TransferResult,
+    Code, Fault, FtpSettings, LocalPlace, ReconnectEvent, ReconnectObserver, RemotePlace, Stripes,
+    TransferResult,
 };
 
 use crate::client::{RunningCopy, SharedClient};
@@ -116,10 +116,12 @@ impl Connector {
             return Ok(spare.swap_remove(at).1);
         }
         drop(spare);
-        let options = ClientOptions {
+        let mut options = self.flags.client_options()?;
+        let ftp = FtpSettings {
             stripes: self.stripes.clone(),
-            ..self.flags.client_options()?
+            ..options.settings.get_or_default()
         };
+        options.settings = options.settings.with(ftp);
         self.context.connect(place, options, &self.flags.security)
     }
 
@@ -278,16 +280,16 @@ pub(crate) fn check_stripes(
         return Ok(());
     }
     let config = context.config()?;
-    let is_ftp = |word: &OsStr| {
+    let has_stripes = |word: &OsStr| {
         let place = Place::parse(config, word)?;
-        Ok::<_, Fault>(matches!(place, Place::Remote(place) if place.address.is_ftp()))
+        Ok::<_, Fault>(matches!(place, Place::Remote(place) if place.address.traits().stripes))
     };
-    if is_ftp(target)? {
+    if has_stripes(target)? {
         return Ok(());
     }
     let mut others = 0;
     for source in sources {
-        others += usize::from(!is_ftp(source)?);
+        others += usize::from(!has_stripes(source)?);
     }
     if others == 0 {
         return Ok(());

@@ -8,8 +8,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use xdfs::settings::{Attendance, ClientConfig, Login};
-use xdfs::ssh::SshServers;
-use xdfs::{Address, Client, ClientOptions, Code, Fault, RemotePlace};
+use xdfs::ssh::{SshOptions, SshServers};
+use xdfs::{Address, Client, ClientOptions, Code, Fault, LoginBy, RemotePlace};
 
 /// Most sessions that are kept while no transfer uses them. The oldest is closed.
 const SESSIONS_MAX: usize = 32;
@@ -62,7 +62,11 @@ impl Sessions {
             let config = ClientConfig::read()?;
             let login = config.login(place, &Login::default())?;
             let mut options = config.session(place).options(ClientOptions::default());
-            options.ssh.servers = ssh.clone();
+            let started = SshOptions {
+                servers: ssh.clone(),
+                ..options.settings.get_or_default()
+            };
+            options.settings = options.settings.with(started);
             config.load_drivers(&mut options.drivers)?;
             Client::connect(
                 place,
@@ -122,15 +126,18 @@ fn open_for_user(place: &RemotePlace) -> Result<Client, Fault> {
 /// # Errors
 /// [`Code::PermissionDenied`] with the reason.
 pub(crate) fn check_server_of_user(place: &RemotePlace) -> Result<(), Fault> {
-    let cause = match place.address {
-        Address::Host { .. } | Address::Ftp { .. } if place.profile.is_none() => return Ok(()),
-        Address::Host { .. } | Address::Ftp { .. } => {
-            "the settings of a named server are those of the owner of the service"
-        }
-        Address::Ssh { .. } | Address::SshFtp { .. } => {
+    let asks_who = match &place.address {
+        Address::Host { .. } => true,
+        Address::Place { scheme, .. } => !matches!(scheme.login(), LoginBy::Nothing | LoginBy::Ssh),
+        _ => false,
+    };
+    let cause = match asks_who {
+        true if place.profile.is_none() => return Ok(()),
+        true => "the settings of a named server are those of the owner of the service",
+        false if place.address.is_of_ssh() => {
             "ssh would log in with the keys of the owner of the service"
         }
-        _ => "it is reached with the rights of the owner of the service",
+        false => "it is reached with the rights of the owner of the service",
     };
     let fault = Fault::new(Code::PermissionDenied, "use the server", cause);
     Err(fault

@@ -3,35 +3,23 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use xdfs_engine::command::TransferKind;
-use xdfs_engine::mailbox::mailbox;
-use xdfs_engine::{
-    Command, DownloadSpec, PathDecision, TransferParameters, TransferSpec, UploadSpec,
-};
-use xdfs_gridftp::client::FtpStore;
-use xdfs_proto::frame::Resume;
-use xdfs_proto::{Code, DigestKind, Fault, FileId, Machine};
-use xdfs_store::{LocalStore, Source, Store, StreamSource};
-use xdfs_sys::standard::Input as StandardInput;
+use xdfs_engine::{Command, PathDecision};
+use xdfs_proto::{DigestKind, Fault, Machine};
+use xdfs_store::{Place, Traits};
 use xdfs_xio::PathSample;
 
-use crate::between::Origin;
 use crate::files::{OpenOptions, RemoteFile};
-use crate::ftp::FtpGateway;
-use crate::local_path::{file_name, path_bytes};
 use crate::paths::{
     Account, Answer, Attributes, Call, Listing, PendingAccountNames, PendingCall, look_up,
 };
-use crate::recognition::ComparedPaths;
 use crate::reconnecting_session::ReconnectingSession;
 use crate::remote::RemotePlace;
 use crate::security::{Fingerprint, FirstUse, Level, SecureIdentity, of_xdfs};
 pub use crate::session::ClientOptions;
 use crate::session::Session;
 use crate::session_end::SessionEnd;
-use crate::sinks::Nameless;
-use crate::skip::Skip;
-use crate::transfer::{LocalPlace, Replacement, Transfer, TransferOptions, TransferRoute};
+
+mod transfers;
 
 /// A session with a server. It runs any number of transfers, back to back on the same channels, and
 /// calls at the same time. A session without transfers opens one channel, unless
@@ -57,8 +45,8 @@ struct Shared {
 impl Client {
     /// Starts to open a session with the server of `place`, whose path is not used. It does not
     /// wait for the answer, which saves a round trip: the first transfer or call fails if the
-    /// server can't be reached or refuses. Only a server that ssh has to start, and one of FTP, is
-    /// waited for.
+    /// server can't be reached or refuses. Only a server that ssh has to start, and one of another
+    /// protocol, is waited for.
     ///
     /// # Errors
     /// The address can't be resolved, a setting is invalid, the thread can't be started, or a
@@ -75,322 +63,6 @@ impl Client {
         Ok(Self { shared })
     }
 
-    /// Starts to send `source` to `target`, a path on the server. In a target directory the file
-    /// keeps its name. An existing target is skipped, replaced or refused, as
-    /// [`TransferOptions::skip`] and [`TransferParameters::overwrite`] say.
-    ///
-    /// # Errors
-    /// The source can't be opened, or the session has ended. [`Transfer::wait`] returns later
-    /// faults.
-    pub fn upload(
-        &self,
-        source: &LocalPlace,
-        target: &[u8],
-        options: &TransferOptions,
-    ) -> Result<Transfer, Fault> {
-        let place = source;
-        let is_file = matches!(source, LocalPlace::Path(_));
-        let (source, source_path, name): (Box<dyn Source>, Vec<u8>, Vec<u8>) = match source {
-            LocalPlace::Server(file) => {
-                let path = &file.place().path;
-                let paths = [path.as_slice(), target, &last_part(path)];
-                let here = Arc::new(Origin(file.clone()));
-                let compared = self.compared_paths(true, here, paths, options);
-                let refuses = TransferOptions {
-                    parameters: TransferParameters {
-                        overwrite: options.parameters.overwrite && !looks_first(&compared),
-                        ..options.parameters
-                    },
-                    ..options.clone()
-                };
-                let transfer = self.start_between(file, target, last_part(path), &refuses)?;
-                let route = TransferRoute::Upload {
-                    from: place.clone(),
-                    to: target.to_vec(),
-                };
-                return Ok(self.compare(transfer, compared, route, options));
-            }
-            LocalPlace::Path(path) => (
-                LocalStore::unrooted().open_source(&path_bytes(path))?,
-                path_bytes(path),
-                file_name(path),
-            ),
-            LocalPlace::Standard => (
-                Box::new(StreamSource::new(Box::new(StandardInput), "standard input")),
-                b"-".to_vec(),
-                Vec::new(),
-            ),
-            LocalPlace::Memory => (
-                Box::new(xdfs_store::ZeroSource::new(options.length)),
-                b"mem:zero".to_vec(),
-                Vec::new(),
-            ),
-        };
-        let paths = [&source_path, target, &name];
-        let here = Arc::new(LocalStore::unrooted());
-        let compared = self.compared_paths(true, here, paths, options);
-        let compared = compared.filter(|_| is_file);
-        let refuses = TransferOptions {
-            parameters: TransferParameters {
-                overwrite: options.parameters.overwrite && !looks_first(&compared),
-                ..options.parameters
-            },
-            ..options.clone()
-        };
-        let transfer = self.start(
-            &refuses,
-            TransferKind::Upload(UploadSpec {
-                source,
-                source_path,
-                target: target.to_vec(),
-                name,
-                pack: false,
-                relaxed: false,
-                last: None,
-            }),
-        )?;
-        let route = TransferRoute::Upload {
-            from: place.clone(),
-            to: target.to_vec(),
-        };
-        Ok(self.compare(transfer, compared, route, options))
-    }
-
-    /// Starts to fetch `source`, a path on the server, to `target`. An existing target is treated
-    /// as by [`Self::upload`].
-    ///
-    /// # Errors
-    /// The session has ended. [`Transfer::wait`] returns later faults.
-    pub fn download(
-        &self,
-        source: &[u8],
-        target: &LocalPlace,
-        options: &TransferOptions,
-    ) -> Result<Transfer, Fault> {
-        let name = last_part(source);
-        let place = target;
-        let is_file = matches!(target, LocalPlace::Path(_));
-        let (store, target): (Arc<dyn Store>, Vec<u8>) = match target {
-            LocalPlace::Path(path) => {
-                let store = match options.exact_mode {
-                    true => LocalStore::unrooted(),
-                    false => LocalStore::unrooted().masking_modes(),
-                };
-                (Arc::new(store), path_bytes(path))
-            }
-            LocalPlace::Standard => (Arc::new(Nameless::StandardOutput), b"-".to_vec()),
-            LocalPlace::Memory => (Arc::new(Nameless::Null), b"mem:null".to_vec()),
-            LocalPlace::Server(_) => {
-                let cause = "a file goes to another server by an upload there";
-                return Err(Fault::new(Code::InvalidArgument, "download", cause).path(source));
-            }
-        };
-        let paths = [source, &target, &name];
-        let here = Arc::new(LocalStore::unrooted());
-        let compared = self.compared_paths(false, here, paths, options);
-        let compared = compared.filter(|_| is_file);
-        let refuses = TransferOptions {
-            parameters: TransferParameters {
-                overwrite: options.parameters.overwrite && !looks_first(&compared),
-                ..options.parameters
-            },
-            ..options.clone()
-        };
-        let transfer = self.start(
-            &refuses,
-            TransferKind::Download(DownloadSpec {
-                source: source.to_vec(),
-                store,
-                target,
-                name,
-                pack_request: None,
-            }),
-        )?;
-        let route = TransferRoute::Download {
-            from: source.to_vec(),
-            to: place.clone(),
-        };
-        Ok(self.compare(transfer, compared, route, options))
-    }
-
-    /// Starts to send `source`, a path in a store of the caller, to `target`, a path on the server.
-    /// In a target directory the file keeps the last component of `source` as its name.
-    ///
-    /// # Errors
-    /// As [`Self::upload`].
-    pub fn upload_from(
-        &self,
-        store: &dyn Store,
-        source: &[u8],
-        target: &[u8],
-        options: &TransferOptions,
-    ) -> Result<Transfer, Fault> {
-        self.start(
-            options,
-            TransferKind::Upload(UploadSpec {
-                source: store.open_source(source)?,
-                source_path: source.to_vec(),
-                target: target.to_vec(),
-                name: last_part(source),
-                pack: false,
-                relaxed: false,
-                last: None,
-            }),
-        )
-    }
-
-    /// Starts to fetch `source`, a path on the server, to `target`, a path in a store of the
-    /// caller. A resumed transfer continues from the ranges that the store reports as durable.
-    ///
-    /// # Errors
-    /// As [`Self::download`].
-    pub fn download_to(
-        &self,
-        source: &[u8],
-        store: Arc<dyn Store>,
-        target: &[u8],
-        options: &TransferOptions,
-    ) -> Result<Transfer, Fault> {
-        self.start(
-            options,
-            TransferKind::Download(DownloadSpec {
-                source: source.to_vec(),
-                store,
-                target: target.to_vec(),
-                name: last_part(source),
-                pack_request: None,
-            }),
-        )
-    }
-
-    /// Starts a transfer by its route, as [`Self::upload`] and [`Self::download`] do.
-    ///
-    /// # Errors
-    /// As [`Self::upload`] and [`Self::download`].
-    pub fn transfer(
-        &self,
-        route: &TransferRoute,
-        options: &TransferOptions,
-    ) -> Result<Transfer, Fault> {
-        match route {
-            TransferRoute::Upload { from, to } => self.upload(from, to, options),
-            TransferRoute::Download { from, to } => self.download(from, to, options),
-        }
-    }
-
-    /// Source and target, to be compared if the target exists; `None` if nothing is skipped.
-    fn compared_paths(
-        &self,
-        is_upload: bool,
-        here: Arc<dyn Store>,
-        [source, target, name]: [&[u8]; 3],
-        options: &TransferOptions,
-    ) -> Option<ComparedPaths> {
-        let is_part = options.offset > 0 || options.length.is_some();
-        let skip = match options.skip {
-            // Parts of a file differ in nothing but their content.
-            Skip::SizeAndTime | Skip::NotOlder if is_part => Skip::Identical,
-            skip => skip,
-        };
-        let is_sent_again = skip == Skip::Identical && options.parameters.resume == Resume::Never;
-        (skip != Skip::Never && !is_sent_again).then(|| ComparedPaths {
-            caller: self.shared.sessions.caller().1,
-            here,
-            is_upload,
-            source: source.to_vec(),
-            target: target.to_vec(),
-            name: name.to_vec(),
-            offset: options.offset,
-            length: options.length,
-            digest: self.digest(options.parameters.digest),
-            dry_run: options.parameters.dry_run,
-            skip,
-            masks_mode: !is_upload && !options.exact_mode,
-        })
-    }
-
-    /// Has a transfer that doesn't replace its target compare it, once it was refused, and replace
-    /// it then if `options` ask for that.
-    fn compare(
-        &self,
-        transfer: Transfer,
-        compared: Option<ComparedPaths>,
-        route: TransferRoute,
-        options: &TransferOptions,
-    ) -> Transfer {
-        let Some(compared) = compared else {
-            return transfer;
-        };
-        let shared = Arc::downgrade(&self.shared);
-        let replaces = options.parameters.overwrite && compared.skip != Skip::Identical;
-        let options = TransferOptions {
-            skip: Skip::Never,
-            ..options.clone()
-        };
-        let replace = move || {
-            let closed = || Fault::new(Code::Cancelled, "use a session", "the client was closed");
-            let shared = shared.upgrade().ok_or_else(closed)?;
-            Self { shared }.transfer(&route, &options)
-        };
-        let replace: Option<Replacement> = match replaces {
-            true => Some(Box::new(replace)),
-            false => None,
-        };
-        transfer.with_comparison(compared, replace)
-    }
-
-    pub(crate) fn start(
-        &self,
-        options: &TransferOptions,
-        kind: TransferKind,
-    ) -> Result<Transfer, Fault> {
-        let remote = match &kind {
-            TransferKind::Download(spec) => &spec.source,
-            TransferKind::Upload(spec) => &spec.target,
-        };
-        if remote.len() > self.shared.path_bytes_max {
-            let cause = format!("it is longer than {} bytes", self.shared.path_bytes_max);
-            return Err(Fault::new(Code::NameTooLong, "use the name", cause)
-                .path(remote)
-                .hint("use a shorter path"));
-        }
-        let file = FileId(self.shared.next_file.fetch_add(1, Ordering::Relaxed));
-        if remote.contains(&0) {
-            let cause = "the path has a zero byte";
-            return Err(Fault::new(Code::InvalidArgument, "use the name", cause).path(remote));
-        }
-        let session = self.session()?;
-        let kind = match (kind, session.gateway()) {
-            (TransferKind::Download(spec), Some(gateway)) if spec.pack_request.is_none() => {
-                let store = gateway.store().comparing(&spec.source, spec.store);
-                TransferKind::Download(DownloadSpec { store, ..spec })
-            }
-            (kind, _) => kind,
-        };
-        let (events, mailbox) = mailbox();
-        let spec = TransferSpec {
-            file,
-            offset: options.offset,
-            length: options.length,
-            duration: options.duration,
-            parameters: TransferParameters {
-                digest: Some(self.digest(options.parameters.digest)),
-                ..options.parameters
-            },
-            kind,
-            events,
-        };
-        let Session { commands, end, .. } = &*session;
-        let started = commands.send(Command::Start(Box::new(spec)));
-        started.map_err(|_| end.fault())?;
-        let commands = commands.clone();
-        let cancel = move || {
-            // A session that has ended has nothing to cancel.
-            let _ = commands.send(Command::Cancel(file));
-        };
-        Ok(Transfer::new(cancel, mailbox, end.clone()).numbered(file))
-    }
-
     /// Another handle to the same client.
     pub(crate) fn share(&self) -> Self {
         Self {
@@ -403,21 +75,14 @@ impl Client {
         Ok(self.session()?.end.clone())
     }
 
-    /// Whether a transfer of so many bytes that is interrupted resumes where it was when it is
-    /// started again. With servers of FTP that is so only where they compute checksums, and promise
-    /// more for uploads; with others always.
-    #[must_use]
-    pub fn resumes(&self, route: &TransferRoute, bytes: Option<u64>) -> bool {
-        self.ftp_store().is_none_or(|store| match route {
-            TransferRoute::Upload { .. } => store.resumes_upload(bytes),
-            TransferRoute::Download { .. } => store.resumes_downloads(),
-        })
+    /// The traits of the places on the server.
+    pub(crate) fn traits(&self) -> Traits {
+        self.place().address.traits()
     }
 
-    /// The files of the server, if it is one of FTP.
-    pub(crate) fn ftp_store(&self) -> Option<FtpStore> {
-        let session = self.session().ok()?;
-        session.gateway().map(FtpGateway::store)
+    /// The place behind the session, if the server is one of another protocol.
+    pub(crate) fn behind(&self) -> Option<Arc<dyn Place>> {
+        self.session().ok()?.place().cloned()
     }
 
     fn session(&self) -> Result<Arc<Session>, Fault> {
@@ -479,7 +144,8 @@ impl Client {
     /// the accounts; `None` is unknown there, or isn't told to this user.
     ///
     /// # Errors
-    /// As [`PendingCall::wait`]; [`Code::Unsupported`] from a server that can't look up accounts.
+    /// As [`PendingCall::wait`]; [`Code::Unsupported`](crate::Code::Unsupported) from a server that
+    /// can't look up accounts.
     pub fn look_up(
         &self,
         path: &[u8],
@@ -567,7 +233,7 @@ impl Client {
         };
         let of_identity = |own: &Arc<SecureIdentity>| own.takes_password();
         session.identity.as_ref().is_some_and(of_identity)
-            || session.gateway().is_some_and(FtpGateway::takes_password)
+            || session.place().is_some_and(|place| place.takes_password())
     }
 
     /// Breaks one of the channels, as a failing network would. For demonstrations and tests.
@@ -605,34 +271,6 @@ impl Client {
 
     pub(crate) fn digest(&self, named: Option<DigestKind>) -> DigestKind {
         named.unwrap_or_else(|| self.default_digest())
-    }
-
-    /// Connects again to the server behind a gateway; `None` without a gateway.
-    pub(crate) fn reconnect_behind(&self) -> Option<Result<(), Fault>> {
-        let session = self.session().ok()?;
-        session.gateway().map(|gateway| gateway.store().reconnect())
-    }
-
-    /// Whether the path to the server behind a gateway is long; `None` without a gateway.
-    pub(crate) fn is_gateway_far(&self) -> Option<bool> {
-        let session = self.session().ok()?;
-        session.gateway().map(FtpGateway::is_far)
-    }
-
-    /// Announces that all of a tree on the server will be listed, and files of it read. Returns
-    /// whether these are best asked for in the order of their sizes. Ends with [`Self::end_tree`].
-    pub(crate) fn begin_tree(&self, path: &[u8]) -> bool {
-        let session = self.session();
-        session.is_ok_and(|session| session.gateway().is_some_and(|own| own.begin_tree(path)))
-    }
-
-    /// Takes back what [`Self::begin_tree`] has announced.
-    pub(crate) fn end_tree(&self) {
-        if let Ok(session) = self.session()
-            && let Some(gateway) = session.gateway()
-        {
-            gateway.end_tree();
-        }
     }
 
     /// Opens the channels that packs will need.
@@ -677,18 +315,8 @@ impl Client {
     pub fn close(self) {}
 }
 
-/// Whether a target that may be replaced is compared first.
-fn looks_first(compared: &Option<ComparedPaths>) -> bool {
-    let skip = compared.as_ref().map(|compared| compared.skip);
-    skip.is_some_and(|skip| skip != Skip::Identical)
-}
-
 impl Drop for Shared {
     fn drop(&mut self) {
         self.sessions.close();
     }
-}
-
-pub(crate) fn last_part(path: &[u8]) -> Vec<u8> {
-    path.rsplit(|b| *b == b'/').next().unwrap_or(&[]).to_vec()
 }

@@ -1,100 +1,136 @@
-//! Sessions with FTP and GridFTP servers.
-//!
-//! A server in this process, which nobody else can reach, serves the files of the other one as its
-//! store. So transfers, trees, calls, journals, retries and reports are those of any server.
+//! The schemes of FTP and GridFTP servers: the first entries of the registry.
 
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 #[cfg(feature = "gsi")]
 use xdfs_gridftp::client::Gsi;
-use xdfs_gridftp::client::{FtpStore, PathOrigin, Protection, Settings, Tls};
-use xdfs_proto::{Code, Fault, Retry};
+use xdfs_gridftp::client::{
+    FTP_PORT, FtpStore, GSIFTP_PORT, PathOrigin, Protection, Settings, Stripes, TRAITS, Tls,
+};
+use xdfs_proto::{Code, Fault};
 use xdfs_security::identity::{read_certificates, read_key};
 use xdfs_security::trust::{NewHosts, TrustPolicy, server_name};
+use xdfs_store::{Place, Traits};
 
-use crate::remote::{Address, FtpProtection, RemotePlace};
-use crate::security::{ClientSecurity, Credential};
-use crate::server::{ServerBuilder, ServerHandle};
-use crate::session::ClientOptions;
+use crate::scheme::{LoginBy, Paths, PlaceRequest, Scheme};
+use crate::security::{ClientSecurity, Credential, Level};
+use crate::ssh::options::SshOptions;
 
-/// Blocks between the client and its gateway: those under way stay in a processor's cache, and each
-/// still costs little beside its copy.
-pub(crate) const BLOCK_BYTES: u32 = 512 << 10;
 /// The port of ssh, unless its configuration has another one.
 const SSH_PORT: u16 = 22;
-/// What servers that ssh has started ask for, and don't need.
+/// Sent to servers that ssh has started: they ask for a password, and need none.
 const NO_PASSWORD: &str = "-";
 
-/// Numbers the listeners of this process.
-static NEXT: AtomicU64 = AtomicU64::new(1);
-
-/// The server in this process. Ends when it is dropped.
-#[derive(Debug)]
-pub(crate) struct FtpGateway {
-    store: FtpStore,
-    handle: ServerHandle,
-    address: Address,
-    takes_password: bool,
-    thread: Option<thread::JoinHandle<()>>,
+/// Settings of sessions with FTP and GridFTP servers.
+#[derive(Clone, Debug, Default)]
+pub struct FtpSettings {
+    /// Directory for what is remembered of large uploads, created if missing; `None` for nothing:
+    /// then those that are interrupted start over. Files in it that were not used for 60 days are
+    /// removed.
+    pub uploads: Option<PathBuf>,
+    /// Files go to all data nodes of a GridFTP server at once, and come from them; `None` to go to
+    /// the server itself, and come from it.
+    pub stripes: Option<Stripes>,
+    /// Don't compare files by checksums, which the servers have to read them for: size and time
+    /// have to do. So damage on the way isn't noticed, and downloads that are interrupted start
+    /// over.
+    pub uncompared: bool,
 }
 
-impl FtpGateway {
-    /// A gateway to the server of `place`; `None` if that is no FTP server.
-    ///
-    /// # Errors
-    /// The session is to be protected, which FTP without TLS can't do, or the other way round; a
-    /// file of the user can't be used; or the server can't be reached, or refuses the user.
-    pub(crate) fn for_place(
-        place: &RemotePlace,
-        options: &ClientOptions,
-    ) -> Result<Option<Self>, Fault> {
-        let security = options.security.as_ref();
-        let (host, port, protection) = match &place.address {
-            Address::Ftp {
-                host,
-                port,
-                protection,
-            } => (host, *port, protection),
-            Address::SshFtp { host, port } => {
-                let settings = Settings {
-                    host: host.clone(),
-                    port: port.unwrap_or(SSH_PORT),
-                    user: place.user.clone(),
-                    password: Some(NO_PASSWORD.to_owned()),
-                    protection: Protection::None,
-                    carrier: Some(options.ssh.carrier(place)?),
-                    paths: path_origin(&place.address),
-                    is_uncompared: options.ftp_uncompared,
-                    channels: options.channels,
-                    uploads: options.ftp_uploads.clone(),
-                    stripes: options.stripes.clone(),
-                };
-                return Self::start(settings, &place.address).map(Some);
-            }
-            _ => return Ok(None),
+/// The protection of the connections with a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FtpKind {
+    /// Nothing (`ftp://`).
+    Clear,
+    /// TLS on the control connection and on data connections (`ftps://`, RFC 4217).
+    Tls,
+    /// The Grid Security Infrastructure (`gsiftp://`), where it is built in.
+    Gsi,
+    /// ssh, on the control connection: it starts a server for each (`sshftp://`).
+    Ssh,
+}
+
+impl Scheme for FtpKind {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Clear => "ftp",
+            Self::Tls => "ftps",
+            Self::Gsi => "gsiftp",
+            Self::Ssh => "sshftp",
+        }
+    }
+
+    fn traits(&self) -> Traits {
+        TRAITS
+    }
+
+    fn port(&self) -> Option<u16> {
+        match self {
+            Self::Clear | Self::Tls => Some(FTP_PORT),
+            Self::Gsi => Some(GSIFTP_PORT),
+            Self::Ssh => None,
+        }
+    }
+
+    fn paths(&self) -> Paths {
+        match self {
+            // As curl has it.
+            Self::Clear | Self::Tls => Paths::Login,
+            // As the tools of Globus have it.
+            Self::Gsi | Self::Ssh => Paths::RootOrHome,
+        }
+    }
+
+    fn login(&self) -> LoginBy {
+        match self {
+            Self::Clear => LoginBy::ClearPassword,
+            Self::Tls => LoginBy::Password,
+            Self::Gsi => LoginBy::Certificate,
+            Self::Ssh => LoginBy::Ssh,
+        }
+    }
+
+    fn check_names(&self, host: &str, user: Option<&str>) -> Result<(), String> {
+        match self {
+            Self::Ssh => SshOptions::check_names(host, user),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_level(&self, level: Level, address: &str) -> Result<(), Fault> {
+        let (cause, hint) = match (self, level) {
+            (Self::Clear | Self::Gsi, _)
+            | (Self::Tls, Level::Private)
+            | (Self::Ssh, Level::Clear | Level::Unauthenticated) => return Ok(()),
+            (Self::Ssh, Level::Private | Level::Safe) => (
+                "ssh protects commands and replies only: content and names in listings go \
+                 unencrypted, over connections that prove nothing",
+                "use ssh://, which protects everything, or accept the risk with --protect clear",
+            ),
+            (Self::Tls, Level::Safe) => (
+                "PROT S is for gsiftp://; ftps:// has PROT P, which protects no less",
+                "leave out --protect",
+            ),
+            (Self::Tls, Level::Clear | Level::Unauthenticated) => (
+                "ftps:// protects data connections too: in clear, whoever is on the way could \
+                 change what they carry",
+                "leave out --protect",
+            ),
         };
+        let operation = format!("open a session with {address}");
+        Err(Fault::new(Code::ProtectionRefused, operation, cause).hint(hint))
+    }
+
+    fn open(&self, request: &PlaceRequest<'_>) -> Result<Arc<dyn Place>, Fault> {
         let refused = |cause: &str, hint: &str| {
-            let operation = format!("open a session with {}", place.address);
+            let operation = format!("open a session with {}", request.address);
             Err(Fault::new(Code::ProtectionRefused, operation, cause).hint(hint))
         };
-        let mut settings = Settings {
-            host: host.clone(),
-            port,
-            user: place.user.clone(),
-            password: place.invitation.password.clone(),
-            protection: Protection::None,
-            carrier: None,
-            paths: path_origin(&place.address),
-            is_uncompared: options.ftp_uncompared,
-            channels: options.channels,
-            uploads: options.ftp_uploads.clone(),
-            stripes: options.stripes.clone(),
-        };
-        match (protection, security) {
-            (FtpProtection::None, None) => {}
-            (FtpProtection::None, Some(_)) => {
+        let mut settings = self.settings(request);
+        match (self, request.security) {
+            (Self::Clear, None) => {}
+            (Self::Clear, Some(_)) => {
                 return refused(
                     "FTP sends passwords, names and data unencrypted, and doesn't prove which \
                      server answers",
@@ -102,112 +138,57 @@ impl FtpGateway {
                      with --insecure",
                 );
             }
-            (FtpProtection::Tls | FtpProtection::Gsi, None) => {
+            (Self::Tls | Self::Gsi, None) => {
                 return refused(
                     "ftps:// and gsiftp:// protect everything, and --insecure nothing",
                     "leave out --insecure; --pin or --ca say whom to trust, and ftp:// is without \
                      protection",
                 );
             }
-            (FtpProtection::Tls, Some(security)) => protect(&mut settings, security)?,
+            (Self::Tls, Some(security)) => protect(&mut settings, security)?,
             #[cfg(feature = "gsi")]
-            (FtpProtection::Gsi, Some(security)) => prove(&mut settings, security)?,
+            (Self::Gsi, Some(security)) => prove(&mut settings, security)?,
             #[cfg(not(feature = "gsi"))]
-            (FtpProtection::Gsi, Some(_)) => {
+            (Self::Gsi, Some(_)) => {
                 return refused(
                     "this program was built without GSI",
                     "build it with `cargo build --release --features gsi`, which needs the OpenSSL \
                      of the system",
                 );
             }
+            (Self::Ssh, _) => {
+                let ssh: SshOptions = request.settings.get_or_default();
+                settings.carrier = Some(ssh.carrier(request.user, request.host, request.port)?);
+            }
         }
-        Self::start(settings, &place.address).map(Some)
+        Ok(Arc::new(FtpStore::new(settings)))
     }
+}
 
-    /// A gateway to the server at `there`.
-    fn start(settings: Settings, there: &Address) -> Result<Self, Fault> {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let address = Address::Memory(format!("ftp-{number}"));
-        let builder = ServerBuilder {
-            listen: vec![address.clone().into()],
-            ..ServerBuilder::default()
+impl FtpKind {
+    /// The settings of a server, without its protection.
+    fn settings(self, request: &PlaceRequest<'_>) -> Settings {
+        let own: FtpSettings = request.settings.get_or_default();
+        let password = match self {
+            Self::Ssh => Some(NO_PASSWORD),
+            _ => request.password,
         };
-        let is_named = settings
-            .user
-            .as_deref()
-            .is_some_and(|user| user != "anonymous");
-        let takes_password = is_named && matches!(settings.protection, Protection::Tls(_));
-        let store = FtpStore::new(settings);
-        // As with other servers: one that never answered isn't tried again.
-        store.connect().map_err(|fault| Fault {
-            retry: match fault.code {
-                Code::ConnectionRefused | Code::DeadlineExceeded => Retry::Never,
-                _ => fault.retry,
+        Settings {
+            host: request.host.to_owned(),
+            port: request.port.or_else(|| self.port()).unwrap_or(SSH_PORT),
+            user: request.user.map(str::to_owned),
+            password: password.map(str::to_owned),
+            protection: Protection::None,
+            carrier: None,
+            paths: match self.paths() {
+                Paths::Login => PathOrigin::Login,
+                Paths::Root | Paths::RootOrHome => PathOrigin::Root,
             },
-            ..fault.at(&there.machine()).ending_session()
-        })?;
-        let server = builder.bind_store(Arc::new(store.clone()))?;
-        let handle = server.handle();
-        let thread = thread::Builder::new()
-            .name("xdfs-ftp".into())
-            .spawn(move || {
-                if let Err(fault) = server.run() {
-                    tracing::warn!(%fault, "the gateway to an FTP server failed");
-                }
-            })
-            .map_err(|error| Fault::from_io("start the gateway's thread", "", &error))?;
-        Ok(Self {
-            store,
-            handle,
-            address,
-            takes_password,
-            thread: Some(thread),
-        })
-    }
-
-    /// The files of the other server.
-    pub(crate) fn store(&self) -> FtpStore {
-        self.store.clone()
-    }
-
-    /// Where a session reaches it.
-    pub(crate) fn address(&self) -> &Address {
-        &self.address
-    }
-}
-
-impl FtpGateway {
-    /// Whether the user logs in by a password, which nobody but the server sees.
-    pub(crate) fn takes_password(&self) -> bool {
-        self.takes_password
-    }
-
-    /// Whether the path to the server is long.
-    pub(crate) fn is_far(&self) -> bool {
-        self.store.is_far()
-    }
-
-    /// Asks for all of a tree at once, if the server can tell it. Returns whether it has.
-    pub(crate) fn begin_tree(&self, path: &[u8]) -> bool {
-        self.store.begin_tree(path)
-    }
-
-    /// Nothing of this tree is wanted any more.
-    pub(crate) fn end_tree(&self) {
-        self.store.end_tree();
-    }
-
-    /// Ends what waits for the other server.
-    pub(crate) fn close(&self) {
-        self.store.close();
-    }
-}
-
-/// Where paths of a server begin.
-fn path_origin(address: &Address) -> PathOrigin {
-    match address.begins_at_login() {
-        true => PathOrigin::Login,
-        false => PathOrigin::Root,
+            is_uncompared: own.uncompared,
+            channels: request.channels,
+            uploads: own.uploads,
+            stripes: own.stripes,
+        }
     }
 }
 
@@ -296,17 +277,4 @@ fn prove(settings: &mut Settings, security: &ClientSecurity) -> Result<(), Fault
         level: security.level,
     });
     Ok(())
-}
-
-impl Drop for FtpGateway {
-    fn drop(&mut self) {
-        self.close();
-        // The session with it has ended.
-        self.handle.shutdown();
-        self.handle.shutdown();
-        if let Some(thread) = self.thread.take() {
-            // What a panic has broken, the session has reported.
-            let _ = thread.join();
-        }
-    }
 }

@@ -80,6 +80,7 @@
 // They panic where the descriptor can't be written.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod address;
 mod between;
 mod client;
 mod data_node;
@@ -89,6 +90,7 @@ mod expiry;
 mod files;
 mod forwarding;
 mod ftp;
+mod gateway;
 mod gridftp;
 #[cfg(feature = "gsi")]
 pub mod gsi;
@@ -101,8 +103,10 @@ mod queue;
 mod recognition;
 mod reconnecting_session;
 pub mod record;
+mod registry;
 mod remote;
 mod retry;
+mod scheme;
 pub mod security;
 mod seeding;
 mod server;
@@ -121,6 +125,7 @@ mod transfer;
 mod tree;
 mod tune;
 mod tunnel;
+mod url;
 pub mod words;
 
 pub use between::{ServerFile, Way};
@@ -131,6 +136,7 @@ pub use events::{
     TransferResult, TreeActivity, TreeCounts, TreeEvent, TreeResult,
 };
 pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
+pub use ftp::FtpSettings;
 #[cfg(unix)]
 pub use gridftp::GridftpOverSsh;
 pub use gridftp::{GRIDFTP_PORT, GridftpAddress, GridftpNode, GridftpSettings};
@@ -143,8 +149,12 @@ pub use paths::{
     PartialFile, PendingAccountNames, PendingCall, call_local, known_time,
 };
 pub use queue::{FileCopy, Queue, QueueOptions};
-pub use remote::{Address, DEFAULT_PORT, FtpProtection, Invitation, Listen, RemotePlace};
+pub use registry::register_scheme;
+pub use remote::{Address, DEFAULT_PORT, Invitation, Listen, RemotePlace};
 pub use retry::{ReconnectEvent, ReconnectObserver, RetryPolicy};
+pub use scheme::{
+    LoginBy, Paths, PlaceRequest, PlaceSetting, PlaceSettings, RegisteredScheme, Scheme,
+};
 pub use server::{Reloaded, Server, ServerBuilder, ServerHandle};
 pub use skip::Skip;
 pub use stack_perf::{

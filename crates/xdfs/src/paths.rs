@@ -391,3 +391,8 @@ pub(crate) fn join(above: &[u8], name: &[u8]) -> Vec<u8> {
     let slash: &[u8] = if above.ends_with(b"/") { b"" } else { b"/" };
     [above, slash, name].concat()
 }
+
+/// The name at the end of a path; empty if that ends with a slash.
+pub(crate) fn last_part(path: &[u8]) -> Vec<u8> {
+    path.rsplit(|b| *b == b'/').next().unwrap_or(&[]).to_vec()
+}

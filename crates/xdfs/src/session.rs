@@ -1,23 +1,22 @@
 //! One session with a server: its thread, and the handles to it.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use xdfs_engine::kernel::Readiness;
 use xdfs_engine::{Command, Commands, Dial, Identity, PathDecisions, Pipeline};
-use xdfs_gridftp::client::Stripes;
 use xdfs_proto::frame::Start;
-use xdfs_proto::{Fault, Limits};
+use xdfs_proto::{Code, Fault, Limits, Retry};
+use xdfs_store::Place;
 
 use crate::drivers::Drivers;
-use crate::ftp::{self, FtpGateway};
+use crate::gateway::{self, Gateway};
 use crate::paths::Caller;
 use crate::remote::{Address, RemotePlace};
-use crate::security::{ClientSecurity, SecureIdentity, check_level, of_xdfs};
+use crate::scheme::{PlaceRequest, PlaceSettings};
+use crate::security::{ClientSecurity, SecureIdentity, of_xdfs};
 use crate::session_end::SessionEnd;
-use crate::ssh::options::SshOptions;
 use crate::stack::routes_to;
 
 /// Options of a client's session.
@@ -44,19 +43,9 @@ pub struct ClientOptions {
     /// Connect to this address, while that of the place only names the server: for a server with
     /// another address each time. `None` for that of the place.
     pub via: Option<Address>,
-    /// How ssh is run for `ssh://` and `sshftp://` places.
-    pub ssh: SshOptions,
-    /// Directory for what is remembered of large uploads to FTP servers, created if missing;
-    /// `None` for nothing: then those that are interrupted begin anew. Files in it that were not
-    /// used for 60 days are removed.
-    pub ftp_uploads: Option<PathBuf>,
-    /// Files go to all data nodes of a GridFTP server at once, and come from them; `None` to go to
-    /// the server itself, and come from it. Others than servers of FTP have no stripes.
-    pub stripes: Option<Stripes>,
-    /// Don't compare files with those of FTP servers by checksums, which the servers have to read
-    /// them for: size and time have to do. So damage on the way isn't noticed, and downloads that
-    /// are interrupted begin anew.
-    pub ftp_uncompared: bool,
+    /// Settings of single schemes, such as [`SshOptions`](crate::ssh::SshOptions) for how ssh is
+    /// run and [`FtpSettings`](crate::FtpSettings).
+    pub settings: PlaceSettings,
 }
 
 /// A session whose thread runs. Dropping it ends the session in an orderly way.
@@ -69,8 +58,8 @@ pub(crate) struct Session {
     /// Whether the server is on this machine.
     pub(crate) is_local: bool,
     thread: Option<thread::JoinHandle<()>>,
-    /// Of an FTP server. Dropped after the thread has ended.
-    gateway: Option<FtpGateway>,
+    /// To a server of another protocol. Dropped after the thread has ended.
+    gateway: Option<Gateway>,
 }
 
 impl Session {
@@ -86,16 +75,17 @@ impl Session {
         xdfs_sys::limit::raise_descriptor_limit();
         let mut options = options;
         if let Some(security) = &options.security {
-            check_level(security.level, &place.address)?;
+            place.address.check_level(security.level)?;
         }
-        let gateway = FtpGateway::for_place(place, &options)?;
+        let opened = open_place(place, &options)?;
+        let gateway = opened.map(Gateway::start).transpose()?;
         if let Some(gateway) = &gateway {
             // The gateway is in this process.
             options.security = None;
             options.via = Some(gateway.address().clone());
             // The other server gets the number that is asked for.
             options.channels = Some(1);
-            options.block_size.get_or_insert(ftp::BLOCK_BYTES);
+            options.block_size.get_or_insert(gateway::BLOCK_BYTES);
         }
         let level = options.security.as_ref().map(|own| of_xdfs(own.level));
         let level = level.transpose()?;
@@ -103,7 +93,7 @@ impl Session {
         let identity = match options.security {
             Some(security) => Some(Arc::new(SecureIdentity::new(
                 security,
-                address,
+                &address.known_host(),
                 place.user.as_deref(),
             )?)),
             None => None,
@@ -153,15 +143,15 @@ impl Session {
         })
     }
 
-    /// The gateway, if the server is none of xDFS.
-    pub(crate) fn gateway(&self) -> Option<&FtpGateway> {
-        self.gateway.as_ref()
+    /// The place behind the session, if the server is one of another protocol.
+    pub(crate) fn place(&self) -> Option<&Arc<dyn Place>> {
+        self.gateway.as_ref().map(Gateway::place)
     }
 
     /// Ends the session at once.
     pub(crate) fn stop(&self) {
-        if let Some(gateway) = &self.gateway {
-            gateway.close();
+        if let Some(place) = self.place() {
+            place.close();
         }
         // A session that has ended needs no command.
         let _ = self.commands.send(Command::Drain(Duration::ZERO));
@@ -176,4 +166,34 @@ impl Drop for Session {
             let _ = thread.join();
         }
     }
+}
+
+/// Connects to the server of `place`, if it is one of another protocol.
+fn open_place(
+    place: &RemotePlace,
+    options: &ClientOptions,
+) -> Result<Option<Arc<dyn Place>>, Fault> {
+    let Address::Place { scheme, host, port } = &place.address else {
+        return Ok(None);
+    };
+    let request = PlaceRequest {
+        address: &place.address.to_string(),
+        host,
+        port: *port,
+        user: place.user.as_deref(),
+        password: place.invitation.password.as_deref(),
+        security: options.security.as_ref(),
+        channels: options.channels,
+        settings: &options.settings,
+    };
+    let opened = scheme.open(&request)?;
+    // As with other servers: one that never answered isn't tried again.
+    opened.connect().map_err(|fault| Fault {
+        retry: match fault.code {
+            Code::ConnectionRefused | Code::DeadlineExceeded => Retry::Never,
+            _ => fault.retry,
+        },
+        ..fault.at(&place.address.machine()).ending_session()
+    })?;
+    Ok(Some(opened))
 }

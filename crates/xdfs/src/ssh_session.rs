@@ -9,6 +9,7 @@ use crate::paths::Call;
 use crate::remote::{Address, RemotePlace};
 use crate::security::Level;
 use crate::session::{ClientOptions, Session};
+use crate::ssh::options::SshOptions;
 use crate::ssh::server::SshServer;
 
 /// Starts the server of an `ssh://` place, or finds the running one, and completes `options` for
@@ -25,9 +26,8 @@ pub(crate) fn start_server(
     }
     let level = options.security.as_ref().map(|own| own.level);
     let level = level.unwrap_or(Level::Private);
-    let server = options
-        .ssh
-        .reach(place, level, &|server| open_once(place, server))?;
+    let ssh: SshOptions = options.settings.get_or_default();
+    let server = ssh.reach(place, level, &|server| open_once(place, server))?;
     complete(options, &server);
     Ok(Some(server))
 }

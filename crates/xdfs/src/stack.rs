@@ -11,6 +11,7 @@ use xdfs_xio::{
 
 use crate::drivers::Drivers;
 use crate::remote::{Address, Listen, RemotePlace};
+use crate::scheme::RegisteredScheme;
 
 const BUILD: &str = "set up the drivers of a channel";
 
@@ -124,7 +125,7 @@ fn default_spec(address: &Address) -> Result<StackSpec, Fault> {
     let transport = match address {
         Address::Memory(_) => "memory",
         Address::Ssh { host, .. } => return Err(not_started(host)),
-        Address::Ftp { host, .. } | Address::SshFtp { host, .. } => return Err(speaks_ftp(host)),
+        Address::Place { scheme, host, .. } => return Err(has_no_channels(*scheme, host)),
         Address::Host { .. } => "tcp",
         Address::Unix(_) => "unix",
     };
@@ -148,7 +149,7 @@ fn check_form(stack: &Stack, address: &Address) -> Result<(), Fault> {
     let form = match address {
         Address::Memory(_) => Form::Name,
         Address::Ssh { host, .. } => return Err(not_started(host)),
-        Address::Ftp { host, .. } | Address::SshFtp { host, .. } => return Err(speaks_ftp(host)),
+        Address::Place { scheme, host, .. } => return Err(has_no_channels(*scheme, host)),
         Address::Host { .. } => Form::Socket,
         Address::Unix(_) => Form::Path,
     };
@@ -188,7 +189,7 @@ pub(crate) fn resolve(address: &Address) -> Result<Vec<Location>, Fault> {
     match address {
         Address::Memory(name) => Ok(vec![Location::Name(name.clone())]),
         Address::Ssh { host, .. } => Err(not_started(host)),
-        Address::Ftp { host, .. } | Address::SshFtp { host, .. } => Err(speaks_ftp(host)),
+        Address::Place { scheme, host, .. } => Err(has_no_channels(*scheme, host)),
         Address::Unix(path) => Ok(vec![Location::Path(path.clone())]),
         Address::Host { host, port } => {
             let fault = |cause: String| {
@@ -209,9 +210,12 @@ pub(crate) fn resolve(address: &Address) -> Result<Vec<Location>, Fault> {
     }
 }
 
-/// The fault of channels to an FTP server.
-fn speaks_ftp(host: &str) -> Fault {
-    invalid(format!("{host} speaks FTP, which has no channels"))
+/// The fault of channels to a server of another protocol.
+fn has_no_channels(scheme: RegisteredScheme, host: &str) -> Fault {
+    let name = scheme.name();
+    invalid(format!(
+        "{host} is a server of {name}://, which has no channels"
+    ))
 }
 
 /// The fault of a connection to a server that nobody has started.

@@ -223,7 +223,7 @@ impl PerfIdentity {
             level: Level::Private,
         };
         let address = Address::Memory("localhost".to_owned());
-        let own = SecureIdentity::new(security, &address, None)?;
+        let own = SecureIdentity::new(security, &address.known_host(), None)?;
         Ok(Self {
             configs: own.tls(),
             own: Some(Arc::new(own)),

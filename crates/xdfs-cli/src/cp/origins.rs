@@ -71,8 +71,8 @@ impl Origins {
 /// # Errors
 /// The source is to be removed, and one of the servers identifies no files.
 pub(super) fn check_removal(is_wanted: bool, servers: [&RemotePlace; 2]) -> Result<(), Fault> {
-    let tells = |server: &&RemotePlace| !server.address.is_ftp();
-    if !is_wanted || servers.iter().all(tells) {
+    let identifies = |server: &&RemotePlace| server.address.traits().identities;
+    if !is_wanted || servers.iter().all(identifies) {
         return Ok(());
     }
     let cause = "FTP doesn't tell whether source and target are one file";

@@ -45,8 +45,8 @@ pub(super) fn run(
     interrupt.orderly(true);
     let mut run = Run {
         sessions: Sessions::new(connector.clone(), flags),
-        sessions_of_ftp: None,
-        is_of_ftp: false,
+        sessions_in_clear: None,
+        is_in_clear: false,
         context,
         flags,
         interrupt: &interrupt,
@@ -103,10 +103,10 @@ impl Sessions {
 
 struct Run<'a> {
     sessions: Sessions,
-    /// The sessions of lines in which `--insecure` is about FTP only.
-    sessions_of_ftp: Option<Sessions>,
+    /// The sessions of lines in which `--insecure` is about places in clear only.
+    sessions_in_clear: Option<Sessions>,
     /// The batch is of these.
-    is_of_ftp: bool,
+    is_in_clear: bool,
     context: &'a Context,
     flags: &'a CpFlags,
     interrupt: &'a Interrupt,
@@ -185,16 +185,16 @@ impl Run<'_> {
     fn sessions_for(&mut self, places: &Places) -> Result<Sessions, Fault> {
         let words = places.sources.iter().chain([&places.target]);
         let connector = self.sessions.connector.clone().for_words(words);
-        let is_of_ftp = connector.flags.security.is_consent_to_ftp;
-        if is_of_ftp != self.is_of_ftp {
+        let is_in_clear = connector.flags.security.is_consent_to_clear;
+        if is_in_clear != self.is_in_clear {
             self.copy_batch()?;
-            self.is_of_ftp = is_of_ftp;
+            self.is_in_clear = is_in_clear;
         }
         let flags = self.flags;
-        Ok(match is_of_ftp {
+        Ok(match is_in_clear {
             true => {
                 let new = || Sessions::new(connector, flags);
-                self.sessions_of_ftp.get_or_insert_with(new).clone()
+                self.sessions_in_clear.get_or_insert_with(new).clone()
             }
             false => self.sessions.clone(),
         })
@@ -236,8 +236,8 @@ impl Run<'_> {
         if jobs.is_empty() || self.interrupt.requested() {
             return Ok(());
         }
-        let of_ftp = self.sessions_of_ftp.as_ref().filter(|_| self.is_of_ftp);
-        let Sessions { connector, origins } = of_ftp.unwrap_or(&self.sessions);
+        let in_clear = self.sessions_in_clear.as_ref().filter(|_| self.is_in_clear);
+        let Sessions { connector, origins } = in_clear.unwrap_or(&self.sessions);
         copy_files(
             connector,
             self.flags,

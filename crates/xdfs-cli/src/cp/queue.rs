@@ -59,11 +59,11 @@ impl Sessions {
             LocalPlace::Server(file) => Some(&file.place().address),
             _ => None,
         };
-        let is_ftp = |address: &Address| address.is_ftp();
-        if other.is_some_and(is_ftp) {
+        let has_versions = |address: &Address| address.traits().versions;
+        if !other.is_none_or(has_versions) {
             return Again::StartsOver;
         }
-        if !is_ftp(&job.server.address) {
+        if has_versions(&job.server.address) {
             return Again::Resumes;
         }
         let open = self.open();

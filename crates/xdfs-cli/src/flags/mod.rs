@@ -487,8 +487,11 @@ impl SessionFlags {
             window: self.window,
             yields: self.nice,
             drivers: self.stack.drivers()?,
-            ftp_uploads: crate::state::uploads(),
-            ftp_uncompared: self.uncompared,
+            settings: xdfs::PlaceSettings::default().with(xdfs::FtpSettings {
+                uploads: crate::state::uploads(),
+                uncompared: self.uncompared,
+                stripes: None,
+            }),
             ..xdfs::ClientOptions::default()
         })
     }
@@ -605,7 +608,7 @@ pub(crate) struct SecurityFlags {
 
     /// `insecure` is the consent to FTP without protection, and concerns no other place.
     #[arg(skip)]
-    pub(crate) is_consent_to_ftp: bool,
+    pub(crate) is_consent_to_clear: bool,
 
     #[command(flatten)]
     pub(crate) ssh: SshFlags,
@@ -628,7 +631,7 @@ impl SecurityFlags {
             known_only: self.known_only,
             protect: self.protect.map(Into::into),
             insecure: self.insecure,
-            is_consent_to_ftp: self.is_consent_to_ftp,
+            is_consent_to_clear: self.is_consent_to_clear,
             ssh: self.ssh.ssh.clone(),
             remote_program: self.ssh.remote_program.clone(),
             typed: self.typed.clone(),
@@ -638,7 +641,7 @@ impl SecurityFlags {
     /// The flags for sessions with places that are used together.
     pub(crate) fn for_places<'a>(self, places: impl IntoIterator<Item = &'a RemotePlace>) -> Self {
         Self {
-            is_consent_to_ftp: self.login().for_places(places).is_consent_to_ftp,
+            is_consent_to_clear: self.login().for_places(places).is_consent_to_clear,
             ..self
         }
     }

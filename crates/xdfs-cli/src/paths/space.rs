@@ -120,8 +120,7 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
     let urls = command.expanded(&flags.urls);
     command.each(&urls, |command, operand| {
         let client = command.client(operand)?;
-        // FTP tells no allocated space.
-        let apparent = flags.apparent_size || operand.place.address.is_ftp();
+        let apparent = flags.apparent_size || !operand.place.address.traits().storage;
         let start = WalkEntry::start(&operand.path, stat(&client, &operand.path, false)?);
         let report = |command: &mut PathCommand, found: &WalkEntry, bytes: u64| {
             if flags.summarize && found.depth > 0 {

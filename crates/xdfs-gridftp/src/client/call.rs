@@ -419,8 +419,7 @@ fn remove_tree(store: &FtpStore, path: &[u8]) -> Result<Answer, Fault> {
 
 impl FtpStore {
     /// Whether the server computes checksums of this kind; `false` if it can't be reached.
-    #[must_use]
-    pub fn computes(&self, kind: ChecksumKind) -> bool {
+    pub(super) fn has_checksum(&self, kind: ChecksumKind) -> bool {
         let has = |link: &Link, algorithm| link.features.checksums.contains(&algorithm);
         let computes = self.with(|link| Ok(algorithm_of(kind).is_some_and(|own| has(link, own))));
         computes.unwrap_or(false)

@@ -40,6 +40,7 @@ mod outgoing;
 mod pack;
 mod parked;
 mod passive;
+mod place;
 mod plain;
 mod pool;
 mod protection;
@@ -61,12 +62,12 @@ mod window;
 use std::path::PathBuf;
 
 pub use carrier::Carrier;
+pub use place::TRAITS;
 pub use pool::FtpStore;
 #[cfg(feature = "gsi")]
 pub use protection::Gsi;
 pub use protection::Protection;
 pub use striping::{NodeAddresses, Stripes, striped_addresses};
-pub use third_party::{Copied, DirectRequest, Directly};
 pub use tls::Tls;
 pub use told::{extended_port, passive_address};
 

@@ -10,7 +10,6 @@ use xdfs_proto::path::{Attributes, FileKind};
 use xdfs_proto::{Code, Fault, Retry};
 use xdfs_store::{SinkRequest, check_cancelled};
 
-use super::Settings;
 use super::channel::{Direction, Mode};
 use super::fault::{lacking, refused, violation};
 use super::features::Features;
@@ -27,6 +26,7 @@ use super::slots::{FULL, FULL_PAUSE, Slot, Slots, is_full};
 use super::third_party::Pair;
 use super::told_rows::ToldRows;
 use super::tree::Tree;
+use super::{Protection, Settings};
 use crate::archive::Compression;
 use crate::reply::Reply;
 use crate::segment::{CATALOGUE_BYTES_MAX, Opening};
@@ -142,7 +142,7 @@ impl FtpStore {
     }
 
     /// Ends what waits for the server, soon, and everything that is begun later.
-    pub fn close(&self) {
+    pub(super) fn end(&self) {
         if !self.left().is_empty() {
             self.remove_left();
         }
@@ -226,6 +226,15 @@ impl FtpStore {
     pub(super) fn server(&self) -> String {
         let Settings { host, port, .. } = &self.shared.settings;
         format!("{host}:{port}")
+    }
+
+    /// Whether a user other than `anonymous` logs in over connections that TLS protects.
+    pub(super) fn logs_in_by_password(&self) -> bool {
+        let Settings {
+            user, protection, ..
+        } = &self.shared.settings;
+        let is_named = user.as_deref().is_some_and(|user| user != "anonymous");
+        is_named && matches!(protection, Protection::Tls(_))
     }
 
     /// The user; empty for `anonymous`.
@@ -446,14 +455,12 @@ impl FtpStore {
     }
 
     /// Whether a download that is interrupted resumes when it is started again.
-    #[must_use]
-    pub fn resumes_downloads(&self) -> bool {
+    pub(super) fn can_resume_downloads(&self) -> bool {
         resumed::can_resume(&self.features())
     }
 
     /// The same for an upload of so many bytes.
-    #[must_use]
-    pub fn resumes_upload(&self, bytes: Option<u64>) -> bool {
+    pub(super) fn can_resume_upload(&self, bytes: Option<u64>) -> bool {
         let is_long = bytes.is_some_and(|bytes| bytes >= JOURNALED_BYTES_MIN);
         let features = self.features();
         let can_resume = features.checksum().is_some() && features.exclusive && features.extended;
@@ -484,8 +491,7 @@ impl FtpStore {
     }
 
     /// Whether the path to the server is long; `false` if it can't be reached.
-    #[must_use]
-    pub fn is_far(&self) -> bool {
+    pub(super) fn is_far_away(&self) -> bool {
         let is_far = self.with(|link| Ok(link.round_trip >= LONG_PATH));
         is_far.unwrap_or(false)
     }
@@ -527,8 +533,8 @@ impl FtpStore {
     }
 
     /// Asks for all of the tree at `path`, if the server has MODE T: then its directories and small
-    /// files come in few transfers, until [`Self::end_tree`]. Returns whether that is so.
-    pub fn begin_tree(&self, path: &[u8]) -> bool {
+    /// files come in few transfers, until [`Self::forget_tree`]. Returns whether that is so.
+    pub(super) fn ask_for_tree(&self, path: &[u8]) -> bool {
         let asked = self.with(|link| self.ask(link, path));
         match asked {
             Ok(tree) => {
@@ -547,7 +553,7 @@ impl FtpStore {
     /// Opens connections to a far server while others are already used: each takes many round
     /// trips, and what a tree of so many bytes needs is known.
     fn open_ahead(&self, bytes: u64) {
-        if self.is_carried() || !self.is_far() {
+        if self.is_carried() || !self.is_far_away() {
             return;
         }
         let count = (bytes / AHEAD_BYTES).min(IDLE_MAX as u64);
@@ -579,7 +585,7 @@ impl FtpStore {
     }
 
     /// Directories and files are asked for one by one again.
-    pub fn end_tree(&self) {
+    pub(super) fn forget_tree(&self) {
         self.segments().clear();
         *self.tree_slot() = None;
     }
@@ -675,15 +681,15 @@ impl FtpStore {
     ///
     /// # Errors
     /// The server can't be reached, or refuses the user.
-    pub fn connect(&self) -> Result<(), Fault> {
+    pub(super) fn connect_first(&self) -> Result<(), Fault> {
         self.open(None).map(|link| self.give_back(link))
     }
 
     /// Connects anew, in place of connections to a server that has gone away.
     ///
     /// # Errors
-    /// As [`Self::connect`].
-    pub fn reconnect(&self) -> Result<(), Fault> {
+    /// As [`Self::connect_first`].
+    pub(super) fn connect_again(&self) -> Result<(), Fault> {
         self.idle().clear();
         self.shared.slots.reset();
         self.open(None).map(|link| self.give_back(link))

@@ -61,8 +61,7 @@ impl FtpStore {
     ///
     /// The sources of this store have tags by which such an attempt is found; so every target of
     /// them has to be opened in what is returned here.
-    #[must_use]
-    pub fn comparing(&self, source: &[u8], store: Arc<dyn Store>) -> Arc<dyn Store> {
+    pub(super) fn comparing_target(&self, source: &[u8], store: Arc<dyn Store>) -> Arc<dyn Store> {
         Arc::new(Target {
             server: self.clone(),
             source: source.to_vec(),

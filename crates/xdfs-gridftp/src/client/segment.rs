@@ -93,7 +93,7 @@ pub(super) fn read(
                 }
                 if is_refusal(&fault) && is_usable || store.falls_back(Mode::Extended, &fault) {
                     tracing::debug!(%fault, "a tree is not read by segments any more");
-                    store.end_tree();
+                    store.forget_tree();
                     return Ok(false);
                 }
                 return Err(fault.preventing(root));

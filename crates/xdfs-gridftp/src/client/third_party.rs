@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use xdfs_proto::digest::DigestKind;
 use xdfs_proto::frame::Resume;
 use xdfs_proto::{Code, Fault, Machine, Retry, SourceTag};
+use xdfs_store::place::{Copied, DirectRequest, Directly};
 use xdfs_store::{SinkRequest, check_cancelled};
 
 use super::channel::Mode;
@@ -50,50 +51,8 @@ const COME_BACK: Duration = Duration::from_secs(10);
 /// Pause before another look at servers that were lost.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A file to be copied from another server.
-#[derive(Clone, Debug)]
-pub struct DirectRequest {
-    /// Its path there.
-    pub from: Vec<u8>,
-    /// The target, which may be a directory.
-    pub path: Vec<u8>,
-    /// The name in that directory.
-    pub name: Vec<u8>,
-    /// Replace an existing target.
-    pub overwrite: bool,
-    /// Compare checksums. Otherwise sizes are.
-    pub compares: bool,
-}
-
-/// What has become of a file.
-#[derive(Debug)]
-pub enum Directly {
-    /// It is copied.
-    Copied(Copied),
-    /// It doesn't go straight, for this reason. Nothing of the file is at the target.
-    Impossible {
-        /// The reason.
-        why: Fault,
-        /// These two servers can't do it at all. Otherwise it may also be a failure of this file.
-        is_certain: bool,
-    },
-}
-
 /// Is told how many bytes have come of how many.
 type Moved<'a> = dyn FnMut(u64, u64) + 'a;
-
-/// A file that was copied.
-#[derive(Debug)]
-pub struct Copied {
-    /// Its size in bytes.
-    pub bytes: u64,
-    /// The bytes of it that weren't sent again after a break.
-    pub kept_bytes: u64,
-    /// Its path at the target.
-    pub path: Vec<u8>,
-    /// Data connections that the sender was asked for.
-    pub channels: u32,
-}
 
 /// Why a transfer has ended.
 enum Stop {
@@ -157,7 +116,7 @@ impl FtpStore {
     /// # Errors
     /// A server refuses the file, or is lost; a broken transfer goes on where it was if both
     /// servers are there again within 10 seconds, and their markers say where that is.
-    pub fn receive_from(
+    pub(super) fn receive(
         &self,
         source: &Self,
         request: &DirectRequest,

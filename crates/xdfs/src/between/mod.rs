@@ -45,7 +45,7 @@ type Connect = dyn Fn(&RemotePlace) -> Result<Arc<Client>, Fault> + Send + Sync;
 /// and want it to be copied in the same way.
 #[derive(Clone)]
 pub struct ServerFile {
-    place: RemotePlace,
+    place: Box<RemotePlace>,
     way: Way,
     connect: Arc<Connect>,
 }
@@ -59,7 +59,7 @@ impl ServerFile {
         connect: impl Fn(&RemotePlace) -> Result<Arc<Client>, Fault> + Send + Sync + 'static,
     ) -> Self {
         Self {
-            place,
+            place: Box::new(place),
             way: Way::default(),
             connect: Arc::new(connect),
         }
@@ -74,14 +74,9 @@ impl ServerFile {
     /// Another file on the same server.
     #[must_use]
     pub fn at(&self, path: Vec<u8>) -> Self {
-        let place = RemotePlace {
-            path,
-            ..self.place.clone()
-        };
-        Self {
-            place,
-            ..self.clone()
-        }
+        let mut file = self.clone();
+        file.place.path = path;
+        file
     }
 
     /// Where it is.

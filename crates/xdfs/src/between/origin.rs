@@ -21,14 +21,15 @@ impl Store for Origin {
 
     fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
         let client = self.0.client()?;
-        let ftp = client.ftp_store();
-        let opened = match &ftp {
-            Some(store) => store.open_source(path),
-            None => SessionSource::open(client, path).map(|source| Box::new(source) as _),
+        let opened = match client.behind() {
+            Some(place) => place.open_source(path),
+            None => {
+                SessionSource::open(Arc::clone(&client), path).map(|source| Box::new(source) as _)
+            }
         };
         let source = opened.map_err(|fault| self.0.named(fault))?;
         let mut info = source.info().clone();
-        if ftp.is_some() {
+        if !client.traits().versions {
             // What an earlier attempt has left at the target can't be compared from here.
             info.tag = SourceTag::default();
         }

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use xdfs_engine::command::TransferKind;
 use xdfs_engine::mailbox::{Sender, mailbox};
 use xdfs_engine::{LimitedBy, Outcome, Progress, TimeShares, TransferEvent, UploadSpec};
-use xdfs_gridftp::client::{Copied, DirectRequest, Directly};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, DigestValue, Fault, Retry};
+use xdfs_store::place::{Copied, DirectRequest, Directly};
 use xdfs_store::{Store as _, watched};
 
 use super::origin::look;
@@ -129,7 +129,7 @@ impl Course {
             return Err(impossible("its rate is limited"));
         }
         let server = self.target.place();
-        if server.shares_session(&self.file.place) && self.target.ftp_store().is_none() {
+        if server.shares_session(&self.file.place) && self.target.traits().copies {
             return self.within();
         }
         self.straight()
@@ -205,7 +205,7 @@ impl Course {
         }
     }
 
-    /// Has the file sent straight from one FTP server to another. The fault says why that is
+    /// Has the file sent straight from one server to another. The fault says why that is
     /// impossible.
     fn straight(&self) -> Result<Result<Outcome, Fault>, Fault> {
         let options = &self.options;
@@ -213,7 +213,7 @@ impl Course {
             Ok(client) => client,
             Err(fault) => return Ok(Err(fault)),
         };
-        let (Some(source), Some(target)) = (client.ftp_store(), self.target.ftp_store()) else {
+        let (Some(source), Some(target)) = (client.behind(), self.target.behind()) else {
             return Err(impossible("only two FTP servers can do that"));
         };
         let began = Instant::now();
@@ -235,7 +235,7 @@ impl Course {
                 self.is_cancelled.store(true, Ordering::Relaxed);
             }
         };
-        match target.receive_from(&source, &request, &mut moved) {
+        match target.receive_from(&*source, &request, &mut moved) {
             Ok(Directly::Copied(copied)) => Ok(Ok(outcome(copied, began.elapsed()))),
             // The file's own failure, rather than that of the way.
             Ok(Directly::Impossible { why, is_certain })

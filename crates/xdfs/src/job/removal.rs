@@ -11,9 +11,8 @@ use super::events::{Events, JobEvent, JobResult, cancelled};
 use super::place::JobPlace;
 use super::running::Work;
 use super::{Connect, RemoveJob};
-use crate::client::last_part;
 use crate::local_path::path_bytes;
-use crate::paths::{Answer, Call, FileKind, call_local};
+use crate::paths::{Answer, Call, FileKind, call_local, last_part};
 use crate::remote::RemotePlace;
 use crate::retry::{RetryPolicy, is_session_lost};
 

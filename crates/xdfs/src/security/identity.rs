@@ -15,14 +15,10 @@ use xdfs_security::identity::{Fingerprint, read_certificates, read_key};
 use xdfs_security::key::{self, Signer as _, SigningKey};
 use xdfs_security::password::PasswordClient;
 use xdfs_security::ticket;
-use xdfs_security::trust::{
-    TrustOutcome, TrustPolicy, TrustReason, client_fault, host_port, server_name,
-};
+use xdfs_security::trust::{TrustOutcome, TrustPolicy, TrustReason, client_fault, server_name};
 use xdfs_security::{AUTHENTICATE, Level, Method, NOT_ACCEPTED};
 use xdfs_xio::Protection;
 use xdfs_xio::tls::Configs;
-
-use crate::remote::Address;
 
 /// The operation of faults of logins.
 const LOG_IN: &str = "log in";
@@ -122,13 +118,12 @@ pub(crate) struct SecureIdentity {
 }
 
 impl SecureIdentity {
-    /// Prepares sessions of `user` with the server at `address`.
+    /// Prepares sessions of `user` with the server of this name and port in known hosts.
     pub(crate) fn new(
         security: ClientSecurity,
-        address: &Address,
+        (host, port): &(String, u16),
         user: Option<&str>,
     ) -> Result<Self, Fault> {
-        let (host, port) = host_of(address);
         let certificate = security
             .credentials
             .iter()
@@ -138,13 +133,13 @@ impl SecureIdentity {
             })
             .map(|(chain, key)| Ok::<_, Fault>((read_certificates(chain)?, read_key(key)?)))
             .transpose()?;
-        let (config, outcome) = security.trust.client_config(&host, port, certificate)?;
+        let (config, outcome) = security.trust.client_config(host, *port, certificate)?;
         Ok(Self {
             user: user.unwrap_or_default().to_owned(),
             credentials: security.credentials,
             config,
             outcome,
-            name: server_name(&host)?,
+            name: server_name(host)?,
             password: Mutex::default(),
             admitted: Mutex::default(),
             shown: Mutex::default(),
@@ -189,31 +184,6 @@ impl SecureIdentity {
                 "agents are not supported on this system",
             )),
         }
-    }
-}
-
-/// The name of a server in trust decisions. A Unix socket has a name derived from its path.
-/// The name in the known hosts file of the server at `address`.
-///
-/// # Errors
-/// The host is neither a name nor an address.
-pub fn known_name(address: &Address) -> Result<String, Fault> {
-    let (host, port) = host_of(address);
-    host_port(&host, port)
-}
-
-fn host_of(address: &Address) -> (String, u16) {
-    let local = |name: &[u8]| {
-        let hash = blake3::hash(name).to_hex();
-        (format!("local-{}", &hash.as_str()[..16]), 0)
-    };
-    match address {
-        Address::Host { host, port } | Address::Ftp { host, port, .. } => (host.clone(), *port),
-        Address::Ssh { host, port } | Address::SshFtp { host, port } => {
-            (host.clone(), port.unwrap_or(0))
-        }
-        Address::Unix(path) => local(path.as_os_str().as_encoded_bytes()),
-        Address::Memory(name) => local(name.as_bytes()),
     }
 }
 

@@ -13,13 +13,14 @@ use super::login::Login;
 use super::secrets::{LoginAnswer, Prompt, Secret};
 use crate::client::Client;
 use crate::paths::Call;
-#[cfg(feature = "gsi")]
-use crate::remote::FtpProtection;
 use crate::remote::{Address, DEFAULT_PORT, Invitation, RemotePlace};
+#[cfg(feature = "gsi")]
+use crate::scheme::LoginBy;
 use crate::security::{
     ClientSecurity, Credential, Fingerprint, NewHosts, TrustPolicy, read_certificates, trusted,
 };
 use crate::session::ClientOptions;
+use crate::ssh::options::SshOptions;
 
 /// The user in a URL who presents no credentials.
 const ANONYMOUS: &str = "anonymous";
@@ -105,7 +106,9 @@ impl Login {
         attendance: Attendance<'_>,
     ) -> Result<ClientOptions, Fault> {
         if place.address.is_of_ssh() {
-            options.ssh = self.ssh_options(place, &options.ssh.servers)?;
+            let own: SshOptions = options.settings.get_or_default();
+            let own = self.ssh_options(place, &own.servers)?;
+            options.settings = options.settings.with(own);
             // Nothing but the level is of use: ssh logs in, and knows the hosts.
             options.security = (!self.insecure).then(|| ClientSecurity {
                 trust: TrustPolicy {
@@ -250,7 +253,7 @@ impl Login {
     /// They are two servers or users.
     pub fn check_one_password(&self, places: [&RemotePlace; 2]) -> Result<(), Fault> {
         // One of them gets none.
-        let is_for_one = self.clone().for_places(places).is_consent_to_ftp;
+        let is_for_one = self.clone().for_places(places).is_consent_to_clear;
         match &self.password_file {
             Some(file) if file.as_os_str() != "-" && !is_for_one => check_owners(file, places),
             _ => Ok(()),
@@ -380,9 +383,7 @@ impl Login {
             )]));
         }
         #[cfg(feature = "gsi")]
-        if let Address::Ftp { protection, .. } = &place.address
-            && *protection == FtpProtection::Gsi
-        {
+        if place.address.login() == Some(LoginBy::Certificate) {
             let (chain, key) = crate::gsi::user_files();
             return Ok(PresentedCredentials::named(vec![Credential::Certificate {
                 chain,
@@ -390,7 +391,7 @@ impl Login {
             }]));
         }
         // Keys, tickets and tokens are nothing for other servers.
-        if place.address.is_ftp() {
+        if place.address.scheme().is_some() {
             return Ok(PresentedCredentials::named(vec![Credential::Anonymous]));
         }
         let of_environment = |name| match attendance {
@@ -474,9 +475,9 @@ impl PresentedCredentials {
 }
 
 fn check_owners(file: &Path, [one, other]: [&RemotePlace; 2]) -> Result<(), Fault> {
-    let is_of_ftp = |place: &RemotePlace| place.address.is_ftp();
+    let is_other = |place: &RemotePlace| place.address.scheme().is_some();
     let is_same = one.address == other.address && one.user == other.user;
-    if is_same || !(is_of_ftp(one) || is_of_ftp(other)) {
+    if is_same || !(is_other(one) || is_other(other)) {
         return Ok(());
     }
     let cause = format!(

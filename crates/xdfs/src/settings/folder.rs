@@ -7,7 +7,7 @@ use xdfs_proto::{Code, Fault};
 
 use super::user::user_name;
 use crate::remote::RemotePlace;
-use crate::security::{Fingerprint, KnownHosts, PublicKey, known_name, make_key, trusted};
+use crate::security::{Fingerprint, KnownHosts, PublicKey, make_key, trusted};
 
 /// Name of the folder, unless XDFS_CONFIG_DIR is set.
 const NAME: &str = "xdfs";
@@ -78,7 +78,7 @@ impl UserFolder {
     /// The known hosts file can't be read, or isn't to be believed.
     pub fn known_keys(&self, place: &RemotePlace) -> Result<Vec<Fingerprint>, Fault> {
         let hosts = KnownHosts::load(&self.known_hosts())?;
-        Ok(hosts.lookup(&known_name(&place.address)?))
+        Ok(hosts.lookup(&place.address.known_name()?))
     }
 }
 

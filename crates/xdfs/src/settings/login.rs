@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use xdfs_proto::{Code, Fault};
 
 use super::secrets::TypedSecrets;
-use crate::remote::{Address, FtpProtection, RemotePlace};
+use crate::remote::RemotePlace;
+use crate::scheme::LoginBy;
 use crate::security::{Fingerprint, Level};
 use crate::ssh::{SshOptions, SshServers};
 use crate::words;
@@ -45,9 +46,9 @@ pub struct Login {
     pub protect: Option<Level>,
     /// Channels are neither encrypted nor authenticated.
     pub insecure: bool,
-    /// `insecure` is the consent to FTP without protection, and concerns no other place: see
-    /// [`Self::for_places`].
-    pub is_consent_to_ftp: bool,
+    /// `insecure` is the consent to places that can't be protected ([`LoginBy::ClearPassword`]),
+    /// and concerns no other place: see [`Self::for_places`].
+    pub is_consent_to_clear: bool,
     /// The ssh command, quoted as in a shell; `None` for XDFS_SSH, or `ssh`.
     pub ssh: Option<String>,
     /// The program that ssh starts: [`SshOptions::remote_program`]. `None` for XDFS_REMOTE_PROGRAM,
@@ -97,19 +98,19 @@ impl Login {
 
     /// The login for sessions with places that are used together.
     ///
-    /// FTP has no protection, so that a copy between an `ftp://` place and another server needs the
-    /// user's consent to that alone: the other session stays protected.
+    /// A copy between a place that can't be protected, such as one of `ftp://`, and another server
+    /// needs the user's consent to that alone: the other session stays protected.
     #[must_use]
     pub fn for_places<'a>(self, places: impl IntoIterator<Item = &'a RemotePlace>) -> Self {
-        let (mut has_ftp, mut has_other) = (false, false);
+        let (mut has_clear, mut has_other) = (false, false);
         for place in places {
             match sends_in_clear(place) {
-                true => has_ftp = true,
+                true => has_clear = true,
                 false => has_other = true,
             }
         }
         Self {
-            is_consent_to_ftp: self.is_consent_to_ftp || has_ftp && has_other,
+            is_consent_to_clear: self.is_consent_to_clear || has_clear && has_other,
             ..self
         }
     }
@@ -120,7 +121,7 @@ impl Login {
     /// It wants protection, and none.
     pub fn for_place(self, place: &RemotePlace) -> Result<Self, Fault> {
         let is_clear = sends_in_clear(place);
-        if self.is_consent_to_ftp && is_clear {
+        if self.is_consent_to_clear && is_clear {
             // The flags of protection are about the other place.
             return Ok(Self {
                 insecure: self.insecure,
@@ -128,8 +129,8 @@ impl Login {
             });
         }
         // It can do without protection too, and gives no other way to say so beside this flag.
-        let is_of_sshftp = matches!(place.address, Address::SshFtp { .. });
-        let insecure = self.insecure && (!self.is_consent_to_ftp || is_of_sshftp);
+        let is_of_ssh = place.address.login() == Some(LoginBy::Ssh);
+        let insecure = self.insecure && (!self.is_consent_to_clear || is_of_ssh);
         if insecure && self.protects() {
             let cause = "--insecure can't be combined with flags that protect the session";
             let fault = Fault::new(Code::InvalidArgument, "open the session", cause);
@@ -152,9 +153,9 @@ impl Login {
     /// They say how to log in, or whom to trust.
     pub fn check_for_ssh(&self, place: &RemotePlace) -> Result<(), Fault> {
         let [start, run] = OPERATIONS;
-        let (operation, is_refused) = match place.address {
-            Address::SshFtp { .. } => (run, false),
-            _ => (start, self.insecure),
+        let (operation, is_refused) = match place.address.login() {
+            Some(_) => (run, false),
+            None => (start, self.insecure),
         };
         let trusts = self.ca.is_some() || self.pin.is_some() || self.known_only;
         if !is_refused && !self.names_credentials() && !trusts {
@@ -184,9 +185,9 @@ impl Login {
         };
         Ok(SshOptions {
             command,
-            remote_program: match place.address {
-                Address::SshFtp { .. } => program.map(str::to_owned),
-                _ => setting(program, "XDFS_REMOTE_PROGRAM"),
+            remote_program: match place.address.login() {
+                Some(_) => program.map(str::to_owned),
+                None => setting(program, "XDFS_REMOTE_PROGRAM"),
             },
             servers: servers.clone(),
         })
@@ -217,8 +218,7 @@ fn ssh_words(text: &str) -> Result<Vec<OsString>, Fault> {
 
 /// Whether the server of a place gets everything unencrypted.
 fn sends_in_clear(place: &RemotePlace) -> bool {
-    let protection = FtpProtection::None;
-    matches!(&place.address, Address::Ftp { protection: own, .. } if *own == protection)
+    place.address.login() == Some(LoginBy::ClearPassword)
 }
 
 #[cfg(test)]

@@ -6,11 +6,15 @@ use std::sync::Arc;
 use xdfs_gridftp::client::Carrier;
 use xdfs_proto::Fault;
 
+use super::command::Ssh;
 use super::server::{Launch, SshServer};
 use super::servers::SshServers;
 use super::sshftp;
 use crate::remote::RemotePlace;
 use crate::security::Level;
+
+/// Characters that ssh refuses in names of hosts and users: it may pass both to a shell.
+const REFUSED: &str = "'`\"$\\;&<>|(){}";
 
 /// How ssh is run for `ssh://` and `sshftp://` places.
 #[derive(Clone, Debug, Default)]
@@ -46,11 +50,36 @@ impl SshOptions {
         self.servers.reach(place, &launch, probe)
     }
 
-    /// How the control connections with the server of an `sshftp://` place are opened.
+    /// How the control connections with a server that ssh starts for each are opened.
     ///
     /// # Errors
     /// The settings of ssh take too long.
-    pub(crate) fn carrier(&self, place: &RemotePlace) -> Result<Carrier, Fault> {
-        sshftp::carrier(place, &self.command, self.remote_program.as_deref())
+    pub(crate) fn carrier(
+        &self,
+        user: Option<&str>,
+        host: &str,
+        port: Option<u16>,
+    ) -> Result<Carrier, Fault> {
+        let ssh = Ssh {
+            words: self.command.clone(),
+            user: user.map(str::to_owned),
+            host: host.to_owned(),
+            port,
+        };
+        sshftp::carrier(&ssh, self.remote_program.as_deref())
+    }
+
+    /// Checks the names of the host and the user in a URL.
+    ///
+    /// # Errors
+    /// ssh refuses them.
+    pub(crate) fn check_names(host: &str, user: Option<&str>) -> Result<(), String> {
+        let is_odd = |name: &str| {
+            name.starts_with('-') || name.contains(|c: char| c.is_control() || REFUSED.contains(c))
+        };
+        match is_odd(host) || user.is_some_and(is_odd) {
+            true => Err("ssh takes no such name of a host or a user".into()),
+            false => Ok(()),
+        }
     }
 }

@@ -7,7 +7,6 @@ use xdfs_proto::Fault;
 
 use super::server::{Launch, Observer, SshNews, SshServer};
 use crate::remote::RemotePlace;
-use crate::security::check_level;
 
 /// The servers that were started through ssh. Clones share them. A server runs as long as one of
 /// them, and as the sessions with it.
@@ -50,7 +49,7 @@ impl SshServers {
         launch: &Launch,
         probe: &dyn Fn(&SshServer) -> Result<(), Fault>,
     ) -> Result<Arc<SshServer>, Fault> {
-        check_level(launch.level, &place.address)?;
+        place.address.check_level(launch.level)?;
         // One after the other: each may ask for a password.
         let mut running = self.running();
         running.retain(|server| !server.has_ended());

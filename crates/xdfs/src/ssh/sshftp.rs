@@ -2,37 +2,17 @@
 //!
 //! What is started there is what every client of GridFTP starts.
 
-use std::ffi::OsString;
-
 use xdfs_gridftp::client::Carrier;
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::Fault;
 
 use super::alias::host_of_alias;
 use super::command::{Ssh, leave_out_settings};
-use crate::remote::{Address, RemotePlace};
 
-/// The operation in faults.
-const RUN: &str = "run ssh";
-
-/// How the control connections with the server of `place` are opened.
+/// How the control connections with the server of an `sshftp://` place are opened.
 ///
 /// # Errors
 /// The settings of ssh take too long.
-pub(super) fn carrier(
-    place: &RemotePlace,
-    ssh: &[OsString],
-    program: Option<&str>,
-) -> Result<Carrier, Fault> {
-    let Address::SshFtp { host, port } = &place.address else {
-        let cause = "it isn't an sshftp:// URL";
-        return Err(Fault::new(Code::Internal, RUN, cause));
-    };
-    let ssh = Ssh {
-        words: ssh.to_vec(),
-        user: place.user.clone(),
-        host: host.clone(),
-        port: *port,
-    };
+pub(super) fn carrier(ssh: &Ssh, program: Option<&str>) -> Result<Carrier, Fault> {
     let mut command = ssh.command();
     leave_out_settings(&mut command);
     // Another connection may be used, and none is opened for others: it ends with this session.
@@ -43,7 +23,7 @@ pub(super) fn carrier(
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     Ok(Carrier {
         command: words.map(ToOwned::to_owned).collect(),
-        host: host_of_alias(ssh.ask_settings())?.unwrap_or_else(|| host.clone()),
+        host: host_of_alias(ssh.ask_settings())?.unwrap_or_else(|| ssh.host.clone()),
         program: program.map(str::to_owned),
     })
 }

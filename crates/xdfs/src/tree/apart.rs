@@ -2,7 +2,7 @@
 //! synchronisation would delete its own source.
 //!
 //! Directories are compared by identity, since symbolic links, mounts and the names of a server
-//! lead to one directory by several paths. FTP has no identities.
+//! lead to one directory by several paths. Not all places have identities.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -55,7 +55,8 @@ impl<'a> Asked<'a> {
 }
 
 fn are_comparable(one: &Namespace<'_>, other: &Namespace<'_>) -> bool {
-    !one.is_ftp() && !other.is_ftp() && one.may_share_machine(other)
+    let identify = one.traits().identities && other.traits().identities;
+    identify && one.may_share_machine(other)
 }
 
 /// The target of a copy, as the walk of the source may meet it.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use xdfs_proto::{ChecksumKind, Code, Fault, Limits, Machine};
 use xdfs_store::tree_journal::Mark;
-use xdfs_store::{LocalStore, local};
+use xdfs_store::{LocalStore, Traits, local};
 
 use super::session::{RemoteCall, RemoteEntries, TreeSession};
 use super::version::mark_of;
@@ -395,16 +395,16 @@ impl<'a> Namespace<'a> {
         names
     }
 
-    /// Whether it is at a server of FTP, which may tell no times.
-    pub(super) fn is_ftp(&self) -> bool {
-        let store = self.session.and_then(|session| session.client.ftp_store());
-        store.is_some()
+    /// The traits of its side.
+    pub(super) fn traits(&self) -> Traits {
+        self.session
+            .map_or(Traits::FULL, |session| session.client.traits())
     }
 
     /// Whether its side computes checksums of this kind where the files are.
     pub(super) fn computes(&self, kind: ChecksumKind) -> bool {
-        let store = self.session.and_then(|session| session.client.ftp_store());
-        store.is_none_or(|store| store.computes(kind))
+        let place = self.session.and_then(|session| session.client.behind());
+        place.is_none_or(|place| place.computes(kind))
     }
 
     /// Looks up the path of an entry. A link there is followed only where all are.

@@ -202,8 +202,8 @@ impl PackSizes {
     /// slow call there waited for a CPU.
     pub(super) fn new(client: &Client, round_trip: Duration) -> Self {
         let is_long = !client.is_local() && round_trip >= LONG_PATH;
-        // A gateway is within this machine, and what it reaches may be far away.
-        Self::on_path(client.is_gateway_far().unwrap_or(is_long))
+        // The session with a place is within this machine, and its server may be far away.
+        Self::on_path(client.behind().map_or(is_long, |place| place.is_far()))
     }
 
     fn on_path(is_long: bool) -> Self {

@@ -31,14 +31,16 @@ pub(super) struct AnnouncedTree<'a> {
 
 impl<'a> AnnouncedTree<'a> {
     pub(super) fn begin(client: &'a Client, root: &[u8]) -> Self {
-        let is_by_size = client.begin_tree(root);
+        let is_by_size = client.behind().is_some_and(|place| place.begin_tree(root));
         Self { client, is_by_size }
     }
 }
 
 impl Drop for AnnouncedTree<'_> {
     fn drop(&mut self) {
-        self.client.end_tree();
+        if let Some(place) = self.client.behind() {
+            place.end_tree();
+        }
     }
 }
 
@@ -193,8 +195,8 @@ impl<'a> TreeSession<'a> {
         }
     }
 
-    /// Waits until the server behind a gateway answers again, if one of these faults says that it
-    /// has gone away: no session is lost by that. Returns whether it does.
+    /// Waits until the server of a place without sessions answers again, if one of these faults
+    /// says that it has gone away. Returns whether it does.
     pub(super) fn await_server<'f>(&self, mut faults: impl Iterator<Item = &'f Fault>) -> bool {
         let is_away =
             |fault: &Fault| matches!(fault.code, Code::ConnectionLost | Code::ConnectionRefused);
@@ -203,11 +205,13 @@ impl<'a> TreeSession<'a> {
         }
         let mut count = 0;
         loop {
-            match self.client.reconnect_behind() {
-                None => return false,
-                Some(Ok(())) => break,
-                Some(Err(fault)) if self.pause(&mut count, &fault).is_err() => return false,
-                Some(Err(_)) => {}
+            let Some(place) = self.client.behind() else {
+                return false;
+            };
+            match place.reconnect() {
+                Ok(()) => break,
+                Err(fault) if self.pause(&mut count, &fault).is_err() => return false,
+                Err(_) => {}
             }
         }
         if count > 0 {

@@ -44,8 +44,7 @@ impl TreeRun<'_> {
     /// The storage that the content of an entry needs: not more than it takes at the source.
     pub(super) fn storage(&self, found: &Attributes) -> u64 {
         match found.kind {
-            // FTP doesn't say how much a file takes.
-            FileKind::File if self.source.is_ftp() => found.size,
+            FileKind::File if !self.source.traits().storage => found.size,
             FileKind::File => found.size.min(found.allocated),
             _ => 0,
         }

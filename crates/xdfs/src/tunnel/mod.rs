@@ -267,7 +267,11 @@ fn dial(
                 dials_max = 1;
             }
             let user = place.user.as_deref();
-            Some(Arc::new(SecureIdentity::new(security, address, user)?))
+            Some(Arc::new(SecureIdentity::new(
+                security,
+                &address.known_host(),
+                user,
+            )?))
         }
         None => None,
     };

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use xdfs::ssh::{SshNews, SshOptions, SshServers, bind_over_ssh};
 use xdfs::{
-    Answer, Call, Client, ClientOptions, Code, Forward, LocalPlace, RemotePlace, TransferOptions,
-    Tunnel, TunnelPlan,
+    Answer, Call, Client, ClientOptions, Code, Forward, LocalPlace, PlaceSettings, RemotePlace,
+    TransferOptions, Tunnel, TunnelPlan,
 };
 use xdfs_testkit::sshd::Sshd;
 use xdfs_testkit::wait;
@@ -46,11 +46,11 @@ impl Scene {
         let config = self.sshd.client_config();
         let command = ["ssh".into(), "-F".into(), config.into_os_string()];
         ClientOptions {
-            ssh: SshOptions {
+            settings: PlaceSettings::default().with(SshOptions {
                 command: command.to_vec(),
                 remote_program: Some(starts),
                 servers: servers.clone(),
-            },
+            }),
             ..ClientOptions::default()
         }
     }
@@ -59,6 +59,12 @@ impl Scene {
         let url = format!("ssh://127.0.0.1:{}{}", self.sshd.port(), path.display());
         url.parse().unwrap()
     }
+}
+
+fn change_ssh(options: &mut ClientOptions, change: impl FnOnce(&mut SshOptions)) {
+    let mut ssh: SshOptions = options.settings.get_or_default();
+    change(&mut ssh);
+    options.settings = options.settings.clone().with(ssh);
 }
 
 /// The other end: a process that sshd starts.
@@ -150,7 +156,7 @@ fn the_end_of_ssh_ends_its_sessions() {
     let number = scene.own.path().join("number");
     let script = format!("echo $$ >'{}'; exec ssh \"$@\"", number.display());
     let wrapper = ["sh", "-c", &script, "ssh"].map(OsString::from);
-    options.ssh.command.splice(..1, wrapper);
+    change_ssh(&mut options, |ssh| drop(ssh.command.splice(..1, wrapper)));
     let client = Client::connect(&place, options.clone()).unwrap();
     let root = || Call::Stat {
         path: b"/".to_vec(),
@@ -178,11 +184,15 @@ fn what_cannot_be_started_is_a_fault() {
     };
     let place = scene.place(Path::new("/"));
     let mut options = scene.options(&SshServers::default());
-    options.ssh.remote_program = Some("no-such-xdfs".into());
+    change_ssh(&mut options, |ssh| {
+        ssh.remote_program = Some("no-such-xdfs".into())
+    });
     let fault = Client::connect(&place, options.clone()).unwrap_err();
     assert_eq!(fault.code, Code::NotFound);
     assert!(fault.cause.contains("no program 'no-such-xdfs' there"));
-    options.ssh.command = vec!["/no/such/ssh".into()];
+    change_ssh(&mut options, |ssh| {
+        ssh.command = vec!["/no/such/ssh".into()]
+    });
     let fault = Client::connect(&place, options).unwrap_err();
     assert_eq!(fault.path, b"/no/such/ssh");
 }

@@ -58,8 +58,9 @@ impl Carrier<'_> {
         actions: &Actions<'_>,
         report: &mut Report<'_>,
     ) -> Result<Outcome, Fault> {
-        let is_ftp = self.run.source.is_ftp() || self.run.target.is_ftp();
-        if is_ftp || self.run.between.is_some() {
+        let ends = [self.run.source, self.run.target];
+        let have_sessions = ends.iter().all(|end| end.traits().sessions);
+        if !have_sessions || self.run.between.is_some() {
             // A server that is lost isn't the session, which would be replaced.
             report.keep_retries();
         }

@@ -220,8 +220,9 @@ fn run(
         apart::check(OPERATION, (target, root), at_source, filter)?;
     }
     let backup = options.backup.as_ref();
-    if backup.is_some() && target.is_ftp() {
-        let cause = "FTP has no hard links, by which a backup directory keeps what is replaced";
+    if backup.is_some() && !target.traits().hard_links {
+        let cause =
+            "the server has no hard links, by which a backup directory keeps what is replaced";
         let fault = Fault::new(Code::InvalidArgument, OPERATION, cause)
             .path(target.root())
             .hint("leave out the backup directory, or reach the server by xdfs:// or ssh://");

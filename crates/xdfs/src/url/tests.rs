@@ -1,6 +1,7 @@
 //! Tests of addresses and URLs.
 
 use super::*;
+use crate::remote::Listen;
 
 fn place(text: &str) -> RemotePlace {
     text.parse().unwrap()
@@ -18,12 +19,12 @@ fn no_host_is_taken_for_a_socket() {
 #[test]
 fn places_on_ftp_servers() {
     let found = place("ftp://me:se%2Fc%40ret@host/a%20b?ticket=x");
-    let address = |protection| Address::Ftp {
+    let address = |name| Address::Place {
+        scheme: registry::scheme_of(name).unwrap().0,
         host: "host".to_owned(),
-        port: 21,
-        protection,
+        port: Some(21),
     };
-    assert_eq!(found.address, address(FtpProtection::None));
+    assert_eq!(found.address, address("ftp://"));
     assert_eq!(found.user.as_deref(), Some("me"));
     assert_eq!(found.invitation.password.as_deref(), Some("se/c@ret"));
     assert_eq!(found.path, b"/a b?ticket=x");
@@ -59,12 +60,12 @@ fn places_on_ftp_servers() {
     assert_eq!(odd.user.as_deref(), Some("me:you"));
     assert_eq!(odd.to_string(), "ftp://me%3Ayou@h:21/x");
     let protected = place("ftps://me@host/x");
-    assert_eq!(protected.address, address(FtpProtection::Tls));
+    assert_eq!(protected.address, address("ftps://"));
     assert_eq!(protected.to_string(), "ftps://me@host:21/x");
     assert!(!protected.shares_session(&place("ftp://me@host/x")));
     assert_eq!(place("gsiftp://host/x").to_string(), "gsiftp://host:2811/x");
     let through_ssh = place("sshftp://me@alias//srv/a");
-    assert!(through_ssh.address.is_ftp() && through_ssh.address.is_of_ssh());
+    assert!(through_ssh.address.scheme().is_some() && through_ssh.address.is_of_ssh());
     assert_eq!(through_ssh.to_string(), "sshftp://me@alias//srv/a");
     assert_eq!(through_ssh.path, b"//srv/a");
     assert_eq!(
