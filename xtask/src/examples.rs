@@ -4,7 +4,7 @@
 use crate::{Outcome, call, cargo};
 
 /// Their folders.
-const EXAMPLES: [&str; 1] = ["driver-rot13"];
+const EXAMPLES: [&str; 2] = ["driver-rot13", "place-mem"];
 
 /// The profile of the workspace, so that what is built of others is built once.
 const PROFILE: [&str; 3] = [
