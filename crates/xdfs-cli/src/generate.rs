@@ -151,6 +151,14 @@ mod tests {
             "schedule",
             "schedule-delete",
             "verify-manifest",
+            "token",
+            "token-create",
+            "token-list",
+            "token-revoke",
+            "secret",
+            "secret-set",
+            "secret-list",
+            "secret-remove",
         ];
         for (is_built_in, commands) in [
             (cfg!(feature = "gsi"), proxy),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use xdfs::security::trusted::{self, Secrecy};
 use xdfs::settings::ClientConfig;
 use xdfs::{
     Code, Fault, FileJob, Job, JobPlace, RetryPolicy, SyncJob, SyncOptions, TransferOptions,
@@ -12,8 +13,8 @@ use xdfs::{
 };
 use xdfs_service::{
     DatabaseUrl, JobDetail, JobSettings, JobSummary, Schedule, ScheduleSubmission, Service,
-    ServiceClient, ServiceOptions, ServiceUsers, Sessions, StateName, Submission, Time,
-    WebhookOptions, WebhookSecret,
+    ServiceClient, ServiceLogin, ServiceOptions, ServiceUsers, Sessions, StateName, Submission,
+    Time, WebhookOptions, WebhookSecret,
 };
 
 use crate::console::{Console, printable, warn};
@@ -34,6 +35,9 @@ use crate::state;
 
 /// The environment variable with the URL of the database.
 const DATABASE_VARIABLE: &str = "XDFS_SERVICE_DATABASE";
+/// The operation of faults about a file with a token, and most bytes of it.
+const READ_TOKEN: &str = "read the token";
+const TOKEN_BYTES_MAX: u64 = 4096;
 /// Least pause between two looks at a job that is waited for.
 const LOOK_MIN: Duration = Duration::from_millis(10);
 /// Pauses between two requests to a service that doesn't answer.
@@ -42,7 +46,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Time for which a service that doesn't answer is asked again.
 const ABSENT_MAX: Duration = Duration::from_secs(60);
 
-fn exit_code(result: Result<u8, Fault>) -> u8 {
+pub(crate) fn exit_code(result: Result<u8, Fault>) -> u8 {
     result.unwrap_or_else(|fault| {
         Console::new(OutputFlags::default()).error(&fault);
         fault.exit_code()
@@ -129,6 +133,7 @@ fn serve(flags: &ServiceFlags) -> Result<(), Fault> {
             secret: webhook_secret(flags)?,
         },
         users: flags.config.as_deref().map(users).transpose()?,
+        secrets_key: flags.secrets_key.clone(),
         sessions: Sessions::of_user(),
     };
     let service = Service::bind(options)?;
@@ -159,8 +164,27 @@ fn users(config: &Path) -> Result<ServiceUsers, Fault> {
     ServiceUsers::new(security, administrators)
 }
 
-fn client(flags: &ReachFlags) -> Result<ServiceClient, Fault> {
-    ServiceClient::new(&folder(&flags.data)?, flags.service.as_deref())
+pub(crate) fn client(flags: &ReachFlags) -> Result<ServiceClient, Fault> {
+    let login = match &flags.service_token {
+        None => ServiceLogin::Owner,
+        Some(file) => {
+            let text = trusted::read(READ_TOKEN, file, TOKEN_BYTES_MAX, Secrecy::Secret)?;
+            let line = String::from_utf8_lossy(&text);
+            ServiceLogin::Token(line.lines().next().unwrap_or_default().trim().to_owned())
+        }
+    };
+    client_of(flags, &login)
+}
+
+/// A client of the service with this login.
+pub(crate) fn client_of(flags: &ReachFlags, login: &ServiceLogin) -> Result<ServiceClient, Fault> {
+    let url = flags.service.as_deref();
+    let folder = match (folder(&flags.data), url, login) {
+        // Neither the URL nor the token is there.
+        (Err(_), Some(_), ServiceLogin::Token(_) | ServiceLogin::Password(..)) => PathBuf::new(),
+        (folder, ..) => folder?,
+    };
+    ServiceClient::log_in(&folder, url, login)
 }
 
 /// Runs `xdfs submit` and returns the exit code.
@@ -247,6 +271,7 @@ fn submit_job(config: &ClientConfig, flags: &SubmitFlags) -> Result<u8, Fault> {
     submission.keep_until = flags.keep;
     submission.manifest = flags.manifest;
     submission.webhook.clone_from(&flags.webhook);
+    submission.secrets.clone_from(&flags.secret);
     let client = client(&flags.reach)?;
     let key = ServiceClient::new_key()?;
     if let Some(every) = &flags.every {
@@ -329,7 +354,7 @@ fn wait(client: &ServiceClient, id: xdfs_service::JobId, json: bool) -> Result<u
     }
 }
 
-fn print_json(job: &impl serde::Serialize) -> Result<(), Fault> {
+pub(crate) fn print_json(job: &impl serde::Serialize) -> Result<(), Fault> {
     let text = serde_json::to_string(job)
         .map_err(|error| Fault::new(Code::Internal, "print the job", error.to_string()))?;
     print(text + "\n")

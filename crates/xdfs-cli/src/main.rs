@@ -10,6 +10,8 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 #[cfg_attr(not(unix), path = "agent/unsupported.rs")]
+#[cfg(feature = "service")]
+mod account;
 mod agent;
 mod candidates;
 mod check_config;
@@ -142,6 +144,10 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Schedule { command } => jobs::schedule(&command),
         #[cfg(feature = "service")]
         Command::VerifyManifest(flags) => paths::verify_manifest(context, &flags),
+        #[cfg(feature = "service")]
+        Command::Token { command } => account::token(&command),
+        #[cfg(feature = "service")]
+        Command::Secret { command } => account::secret(&command),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(&dir),
     }

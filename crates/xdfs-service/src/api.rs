@@ -20,6 +20,7 @@ use crate::id::{JobId, ScheduleId};
 use crate::manifest::{self, Cursor};
 use crate::model::{FailurePage, FilePage, JobDetail, JobPage, Schedule, SchedulePage};
 use crate::problem::Problem;
+use crate::secrets::check_named;
 use crate::shared::Shared;
 use crate::spec::{JobSettings, ScheduleSubmission, Submission};
 use crate::state::{Actor, Change, StateName};
@@ -69,6 +70,23 @@ fn key(headers: &HeaderMap) -> Answer<Option<&str>> {
     Ok(Some(key?))
 }
 
+/// Checks that a user may submit a job: its places, and the secrets that it names.
+///
+/// # Errors
+/// The user may not use one of them, or there is no such secret.
+pub(crate) async fn check_rights(
+    shared: &Shared,
+    user: &User,
+    submission: &Submission,
+) -> Result<(), Fault> {
+    submission.check_for(user.is_administrator())?;
+    if submission.secrets.is_empty() {
+        return Ok(());
+    }
+    let rows = shared.store.secrets(&user.name).await?;
+    check_named(&submission.secrets, &rows, &submission.servers())
+}
+
 /// `POST /api/v1/jobs`: 201 with the job, or 200 if the key has one already.
 pub(crate) async fn submit(
     State(shared): State<Arc<Shared>>,
@@ -78,7 +96,7 @@ pub(crate) async fn submit(
 ) -> Answer<Response> {
     let (body, submission): (_, Submission) = read("read the job", body)?;
     shared.webhooks.check(submission.webhook.as_deref())?;
-    submission.check_for(user.is_administrator())?;
+    check_rights(&shared, &user, &submission).await?;
     let digest = digest(&String::from_utf8_lossy(&body));
     let idempotency = key(&headers)?.map(|key| Idempotency {
         key,
@@ -130,7 +148,7 @@ pub(crate) async fn add_schedule(
 ) -> Answer<Response> {
     let (body, submission): (_, ScheduleSubmission) = read("read the schedule", body)?;
     shared.webhooks.check(submission.job.webhook.as_deref())?;
-    submission.job.check_for(user.is_administrator())?;
+    check_rights(&shared, &user, &submission.job).await?;
     let digest = digest(&String::from_utf8_lossy(&body));
     let key = key(&headers)?;
     let added = shared

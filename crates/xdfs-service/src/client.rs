@@ -1,20 +1,25 @@
 //! A client of a service: what the commands use. It blocks, and needs no runtime.
 
+use std::fmt;
 use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use ureq::Agent;
 use ureq::http::{Response, StatusCode};
-use xdfs::{Code, Fault};
+use ureq::typestate::WithBody;
+use ureq::{Agent, RequestBuilder};
+use xdfs::{Code, Fault, RemotePlace};
 
-use crate::access::{Secret, random, read_token};
+use crate::access::{NewToken, Secret, TokenPage, TokenRequest, random, read_token};
 use crate::failure::Failure;
 use crate::id::{JobId, ScheduleId};
 use crate::model::{JobDetail, JobPage, Schedule, SchedulePage};
+use crate::secrets::{SecretInfo, SecretPage, SecretRequest};
 use crate::service::URL_FILE;
 use crate::spec::{JobSettings, ScheduleSubmission, Submission};
 use crate::state::StateName;
@@ -24,29 +29,67 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Most bytes of an answer.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// A service on this machine, for the user who can read its state folder.
+/// The login of a client to a service.
+#[derive(Clone)]
+pub enum ServiceLogin {
+    /// The token in the state folder of the service, which only its owner can read.
+    Owner,
+    /// An API token.
+    Token(String),
+    /// Name and password of a user.
+    Password(String, String),
+}
+
+impl fmt::Debug for ServiceLogin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Owner => "Owner",
+            Self::Token(_) => "Token",
+            Self::Password(..) => "Password",
+        })
+    }
+}
+
+/// A service, for a user of it.
 #[derive(Debug)]
 pub struct ServiceClient {
     agent: Agent,
     url: String,
-    token: Secret,
+    authorization: Secret,
 }
 
 type Answer = Result<Response<ureq::Body>, ureq::Error>;
 
 impl ServiceClient {
-    /// The service with this state folder. It is at `url`, or where its folder says.
+    /// The service with this state folder, for its owner. It is at `url`, or where its folder says.
     ///
     /// # Errors
     /// No service was started with this folder, or it isn't running.
     pub fn new(folder: &Path, url: Option<&str>) -> Result<Self, Fault> {
+        Self::log_in(folder, url, &ServiceLogin::Owner)
+    }
+
+    /// The service with this state folder, or at `url`.
+    ///
+    /// # Errors
+    /// No service was started with this folder, or it isn't running.
+    pub fn log_in(folder: &Path, url: Option<&str>, login: &ServiceLogin) -> Result<Self, Fault> {
         let started = |fault: Fault| match fault.code {
             Code::NotFound => {
                 fault.hint("start it with `xdfs service`, or name its folder with --data")
             }
             _ => fault,
         };
-        let token = read_token(folder).map_err(started)?;
+        let authorization = match login {
+            ServiceLogin::Owner => {
+                let token = read_token(folder).map_err(started)?;
+                format!("Bearer {}", token.as_str())
+            }
+            ServiceLogin::Token(token) => format!("Bearer {token}"),
+            ServiceLogin::Password(user, password) => {
+                format!("Basic {}", BASE64.encode(format!("{user}:{password}")))
+            }
+        };
         let url = match url {
             Some(url) => url.to_owned(),
             None => {
@@ -68,12 +111,12 @@ impl ServiceClient {
         Ok(Self {
             agent,
             url: url.trim().trim_end_matches('/').to_owned(),
-            token,
+            authorization: Secret::from_text(authorization),
         })
     }
 
-    fn authorization(&self) -> String {
-        format!("Bearer {}", self.token.as_str())
+    fn authorization(&self) -> &str {
+        self.authorization.as_str()
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Fault> {
@@ -264,6 +307,78 @@ impl ServiceClient {
         let request = request.header("Authorization", self.authorization());
         self.text(request.call()).map(drop)
     }
+    fn send<T: DeserializeOwned>(
+        &self,
+        request: RequestBuilder<WithBody>,
+        body: &impl Serialize,
+    ) -> Result<T, Fault> {
+        let request = request
+            .header("Authorization", self.authorization())
+            .header("Content-Type", "application/json");
+        self.read(request.send(Self::written(body)?))
+    }
+
+    fn remove(&self, path: &str) -> Result<(), Fault> {
+        let request = self.agent.delete(format!("{}/api/v1/{path}", self.url));
+        let request = request.header("Authorization", self.authorization());
+        self.text(request.call()).map(drop)
+    }
+
+    /// The user's tokens; for administrators those of all.
+    ///
+    /// # Errors
+    /// The service can't be reached, or refuses.
+    pub fn tokens(&self) -> Result<TokenPage, Fault> {
+        self.get("tokens")
+    }
+
+    /// Makes a token.
+    ///
+    /// # Errors
+    /// The service can't be reached, or refuses.
+    pub fn make_token(&self, request: &TokenRequest) -> Result<NewToken, Fault> {
+        let to = self.agent.post(format!("{}/api/v1/tokens", self.url));
+        self.send(to, request)
+    }
+
+    /// Revokes a token.
+    ///
+    /// # Errors
+    /// The service can't be reached, or has no such token.
+    pub fn revoke_token(&self, id: &str) -> Result<(), Fault> {
+        self.remove(&format!("tokens/{}", part(id)))
+    }
+
+    /// The names of the user's secrets.
+    ///
+    /// # Errors
+    /// The service can't be reached, or refuses.
+    pub fn secrets(&self) -> Result<SecretPage, Fault> {
+        self.get("secrets")
+    }
+
+    /// Sets a secret.
+    ///
+    /// # Errors
+    /// The service can't be reached, or refuses.
+    pub fn set_secret(&self, name: &str, request: &SecretRequest) -> Result<SecretInfo, Fault> {
+        let url = format!("{}/api/v1/secrets/{}", self.url, part(name));
+        self.send(self.agent.put(url), request)
+    }
+
+    /// Removes a secret.
+    ///
+    /// # Errors
+    /// The service can't be reached, or has no such secret.
+    pub fn remove_secret(&self, name: &str) -> Result<(), Fault> {
+        self.remove(&format!("secrets/{}", part(name)))
+    }
+}
+
+/// A text as one part of a path.
+fn part(text: &str) -> String {
+    let encoded = RemotePlace::percent_encoded(text.as_bytes());
+    encoded.replace('/', "%2F")
 }
 
 fn refused(status: StatusCode, url: &str) -> Fault {

@@ -107,7 +107,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::sessions::{Sessions, Whose};
+    use crate::secrets::Keyring;
+    use crate::sessions::Sessions;
     use crate::spec::Submission;
 
     #[test]
@@ -139,7 +140,7 @@ mod tests {
             for _ in 0..2 {
                 for (task, expected) in tasks.iter().zip([&new, &old.join("runs")]) {
                     let at = (id, task.position);
-                    let own = TransferSessions::of(Arc::clone(&sessions), Whose::Own);
+                    let own = TransferSessions::of(Arc::clone(&sessions), Keyring::own());
                     let job = Job::from_json(&task.text)?;
                     let Job::Tree(job) = exact(&store, own, at, job).await? else {
                         panic!("it is a tree");

@@ -37,6 +37,7 @@ mod page;
 mod problem;
 mod routes;
 mod rule;
+mod secrets;
 mod service;
 mod sessions;
 mod shared;
@@ -51,7 +52,7 @@ mod webhook;
 mod worker;
 
 pub use access::{NewToken, Scope, ServiceUsers, Token, TokenPage, TokenRequest};
-pub use client::ServiceClient;
+pub use client::{ServiceClient, ServiceLogin};
 pub use database::DatabaseUrl;
 pub use failure::Failure;
 pub use id::{JobId, ScheduleId};
@@ -60,6 +61,7 @@ pub use model::{
     Counts, EntryFailure, FailurePage, FilePage, JobDetail, JobPage, JobSummary, Schedule,
     SchedulePage, Transfer, TransferState, Transition, Webhook, WebhookState,
 };
+pub use secrets::{SecretInfo, SecretKind, SecretPage, SecretRequest};
 pub use service::{Service, ServiceHandle, ServiceOptions, backup};
 pub use sessions::Sessions;
 pub use spec::{JobSettings, ScheduleSubmission, Submission};

@@ -17,7 +17,7 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use axum::{Extension, Router};
 use xdfs::{Code, Fault};
 
@@ -27,7 +27,7 @@ use crate::page::{PageProblem, login, settings};
 use crate::problem::Problem;
 use crate::shared::Shared;
 use crate::store::{no_job, no_schedule};
-use crate::{api, page, tokens};
+use crate::{api, page, secrets, tokens};
 
 /// Nothing from another host, nothing within the page, and no frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -59,6 +59,11 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let account = Router::new()
         .route("/api/v1/tokens", get(tokens::list).post(tokens::make))
         .route("/api/v1/tokens/{token}", delete(tokens::revoke))
+        .route("/api/v1/secrets", get(secrets::list))
+        .route(
+            "/api/v1/secrets/{name}",
+            put(secrets::set).delete(secrets::remove),
+        )
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn(api_account));
     let api = Router::new()
@@ -91,6 +96,11 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route(
             "/settings/tokens/{token}/revoke",
             post(settings::revoke_token),
+        )
+        .route("/settings/secrets", post(settings::set_secret))
+        .route(
+            "/settings/secrets/{name}/remove",
+            post(settings::remove_secret),
         )
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn(page_account));

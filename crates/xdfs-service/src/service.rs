@@ -19,6 +19,7 @@ use crate::lease::Lease;
 use crate::live::{Live, is_set};
 use crate::manifest::ManifestKey;
 use crate::routes::router;
+use crate::secrets::SealingKey;
 use crate::sessions::Sessions;
 use crate::shared::Shared;
 use crate::state::ProcessId;
@@ -58,6 +59,10 @@ pub struct ServiceOptions {
     pub webhooks: WebhookOptions,
     /// The users who may log in, beside its owner; `None` for none.
     pub users: Option<ServiceUsers>,
+    /// The file of the key that secrets are sealed by: 64 hexadecimal digits. `None` for the one in
+    /// the environment (`XDFS_SERVICE_SECRETS_KEY`), in systemd's credentials
+    /// (`xdfs-secrets-key`), or in the state folder, which is made there.
+    pub secrets_key: Option<PathBuf>,
     /// The sessions with servers.
     pub sessions: Sessions,
 }
@@ -151,6 +156,7 @@ impl Service {
             keep,
             webhooks,
             users,
+            secrets_key,
             sessions,
         } = options;
         if !listen.ip().is_loopback() {
@@ -164,6 +170,7 @@ impl Service {
         trusted::check_folder(START, &data)?;
         let lock = lock(&data)?;
         let journals = journals.unwrap_or_else(|| data.join("journals"));
+        let sealing = SealingKey::find(&data, secrets_key.as_deref())?;
         trusted::make_folder(START, &journals)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -181,6 +188,10 @@ impl Service {
             for id in store.take_over().await? {
                 tracing::info!(job = %id, "took over a job of a service that had ended");
             }
+            let sealed = store.last_sealed().await?;
+            if sealed.is_some_and(|sealed| !sealing.has_sealed(&sealed)) {
+                tracing::warn!("another key has sealed the secrets: jobs can't use them");
+            }
             let listener = TcpListener::bind(listen).await;
             let listener = listener
                 .map_err(|error| Fault::from_io("listen on", listen.to_string(), &error))?;
@@ -190,7 +201,7 @@ impl Service {
         let address = address.map_err(|error| Fault::from_io(START, "", &error))?;
         let manifest_key = ManifestKey::new(&data)?;
         let webhooks = Webhooks::new(webhooks, &data)?;
-        let people = Arc::new(People::new(users));
+        let (people, sealing) = (Arc::new(People::new(users)), Arc::new(sealing));
         let access = Access::new(&data, address.port(), Arc::clone(&people))?;
         write_url(&data, address)?;
         let live = Arc::new(Live::new());
@@ -199,6 +210,7 @@ impl Service {
             Arc::clone(&live),
             Arc::new(sessions),
             people,
+            sealing,
             journals,
             Lease::new(process, lease),
         );

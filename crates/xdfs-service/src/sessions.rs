@@ -2,14 +2,18 @@
 //! at a time, since the rate limit of a transfer is that of its session.
 //!
 //! The jobs of administrators have the settings and the credentials of the user of the process. A
-//! session for the job of another user has nothing of them but the known servers.
+//! session for the job of another user has nothing of them but the known servers. Either uses a
+//! secret of the job's user where there is one for the server.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use xdfs::security::Credential;
 use xdfs::settings::{Attendance, ClientConfig, Login};
 use xdfs::ssh::{SshOptions, SshServers};
 use xdfs::{Address, Client, ClientOptions, Code, Fault, LoginBy, RemotePlace};
+
+use crate::secrets::Keyring;
 
 /// Most sessions that are kept while no transfer uses them. The oldest is closed.
 const SESSIONS_MAX: usize = 32;
@@ -23,6 +27,8 @@ struct Opened {
     /// A place on its server.
     place: RemotePlace,
     whose: Whose,
+    /// The id of the secret that it was opened with.
+    secret: Option<String>,
     client: Arc<Client>,
 }
 
@@ -75,25 +81,26 @@ impl Sessions {
         })
     }
 
-    fn open(&self, place: &RemotePlace, whose: &Whose) -> Result<Client, Fault> {
-        match whose {
-            Whose::Own => (self.open)(place),
-            Whose::User(_) => open_for_user(place),
+    fn open(&self, place: &RemotePlace, keyring: &Keyring) -> Result<Client, Fault> {
+        match (&keyring.whose, keyring.credential(place)?) {
+            (Whose::Own, None) => (self.open)(place),
+            (Whose::Own, Some(credential)) => open_with(place, credential),
+            (Whose::User(_), credential) => open_for_user(place, credential),
         }
     }
 
     /// A session that no transfer uses, or a new one.
-    fn take(&self, place: &RemotePlace, whose: &Whose) -> Result<Arc<Client>, Fault> {
+    fn take(&self, place: &RemotePlace, keyring: &Keyring) -> Result<Arc<Client>, Fault> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let ended: Vec<_> = free.extract_if(.., |opened| opened.has_ended()).collect();
-        let found = free.iter().position(|opened| opened.serves(place, whose));
+        let found = free.iter().position(|opened| opened.serves(place, keyring));
         let found = found.map(|at| free.remove(at));
         drop(free);
         // Without the lock: this waits for its threads, and ssh may take a while.
         drop(ended);
         match found {
             Some(opened) => Ok(opened.client),
-            None => Ok(Arc::new(self.open(place, whose)?)),
+            None => Ok(Arc::new(self.open(place, keyring)?)),
         }
     }
 }
@@ -103,21 +110,57 @@ impl Opened {
         self.client.ended().is_some()
     }
 
-    fn serves(&self, place: &RemotePlace, whose: &Whose) -> bool {
-        self.whose == *whose && self.place.shares_session(place)
+    fn serves(&self, place: &RemotePlace, keyring: &Keyring) -> bool {
+        self.whose == keyring.whose
+            && self.secret.as_deref() == keyring.secret_id(place)
+            && self.place.shares_session(place)
+    }
+}
+
+/// A login without credentials, to a server that is known.
+fn without_credentials() -> Login {
+    Login {
+        anonymous: true,
+        known_only: true,
+        ..Login::default()
     }
 }
 
 /// Opens a session without the settings and the credentials of the user of the process.
-fn open_for_user(place: &RemotePlace) -> Result<Client, Fault> {
+fn open_for_user(place: &RemotePlace, credential: Option<Credential>) -> Result<Client, Fault> {
     check_server_of_user(place)?;
-    let login = Login {
-        anonymous: true,
-        known_only: true,
-        ..Login::default()
-    };
-    let options = login.options(place, ClientOptions::default(), Attendance::Shared)?;
+    let login = without_credentials();
+    let mut options = login.options(place, ClientOptions::default(), Attendance::Shared)?;
+    if let Some(credential) = credential {
+        log_in_with(place, &mut options, credential)?;
+    }
     Client::connect(place, options)
+}
+
+/// Opens a session with the settings of the user of the process, and a credential instead of those
+/// that it has there.
+fn open_with(place: &RemotePlace, credential: Credential) -> Result<Client, Fault> {
+    let config = ClientConfig::read()?;
+    let login = config.login(place, &without_credentials())?;
+    let mut options = config.session(place).options(ClientOptions::default());
+    config.load_drivers(&mut options.drivers)?;
+    let mut options = login.options(place, options, Attendance::Shared)?;
+    log_in_with(place, &mut options, credential)?;
+    Client::connect(place, options)
+}
+
+fn log_in_with(
+    place: &RemotePlace,
+    options: &mut ClientOptions,
+    credential: Credential,
+) -> Result<(), Fault> {
+    let Some(security) = &mut options.security else {
+        let cause = "a secret isn't sent over a connection without protection";
+        let fault = Fault::new(Code::ProtectionRefused, "open the session", cause);
+        return Err(fault.path(place.to_string()));
+    };
+    security.credentials = vec![credential];
+    Ok(())
 }
 
 /// Refuses a server that the user of the process is let in by, and another user isn't: by ssh, by a
@@ -148,14 +191,15 @@ pub(crate) fn check_server_of_user(place: &RemotePlace) -> Result<(), Fault> {
 /// The sessions of one transfer, which returns them when it has ended.
 pub(crate) struct TransferSessions {
     all: Arc<Sessions>,
-    whose: Whose,
+    keyring: Keyring,
     own: Mutex<Vec<Opened>>,
 }
 
 impl TransferSessions {
-    pub(crate) fn of(all: Arc<Sessions>, whose: Whose) -> Self {
+    /// Those of a transfer with these credentials.
+    pub(crate) fn of(all: Arc<Sessions>, keyring: Keyring) -> Self {
         let own = Mutex::default();
-        Self { all, whose, own }
+        Self { all, keyring, own }
     }
 
     /// A session with the server of a place: the same one each time, until it ends.
@@ -165,14 +209,17 @@ impl TransferSessions {
     pub(crate) fn get(&self, place: &RemotePlace) -> Result<Arc<Client>, Fault> {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         own.retain(|opened| !opened.has_ended());
-        let found = own.iter().find(|opened| opened.serves(place, &self.whose));
+        let found = own
+            .iter()
+            .find(|opened| opened.serves(place, &self.keyring));
         if let Some(opened) = found {
             return Ok(Arc::clone(&opened.client));
         }
-        let client = self.all.take(place, &self.whose)?;
+        let client = self.all.take(place, &self.keyring)?;
         own.push(Opened {
             place: place.clone(),
-            whose: self.whose.clone(),
+            whose: self.keyring.whose.clone(),
+            secret: self.keyring.secret_id(place).map(str::to_owned),
             client: Arc::clone(&client),
         });
         Ok(client)

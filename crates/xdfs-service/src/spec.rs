@@ -3,7 +3,7 @@
 mod contradictions;
 
 use serde::{Deserialize, Deserializer, Serialize};
-use xdfs::{Code, Fault, Job, JobPlace};
+use xdfs::{Code, Fault, Job, JobPlace, RemotePlace};
 
 use self::contradictions::contradiction;
 use crate::rule::Rule;
@@ -57,6 +57,10 @@ pub struct Submission {
     /// counted.
     #[serde(default = "retries_max")]
     pub retries_max: u32,
+    /// Names of secrets of the user: the job logs in with them. Those that are set for a server
+    /// needn't be named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
     /// The transfers, done one after the other. One that fails doesn't stop the others.
     pub transfers: Vec<Job>,
 }
@@ -89,6 +93,7 @@ impl Submission {
             manifest: false,
             webhook: None,
             retries_max: RETRIES_MAX,
+            secrets: Vec::new(),
             transfers,
         }
     }
@@ -102,6 +107,16 @@ impl Submission {
             true => Ok(()),
             false => self.transfers.iter().try_for_each(check_for_user),
         }
+    }
+
+    /// The places of its transfers on servers.
+    pub(crate) fn servers(&self) -> Vec<&RemotePlace> {
+        let places = self.transfers.iter().filter_map(places).flatten();
+        let servers = places.filter_map(|(_, place)| match place {
+            JobPlace::Server(server) => Some(server),
+            _ => None,
+        });
+        servers.collect()
     }
 
     /// Checks what can be checked without places or servers.

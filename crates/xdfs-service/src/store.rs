@@ -15,6 +15,7 @@ mod manifests;
 mod open;
 mod rows;
 mod schedules;
+mod secrets;
 mod sessions;
 mod submissions;
 mod targets;

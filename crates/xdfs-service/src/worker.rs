@@ -28,6 +28,7 @@ use crate::inventory::{Completion, Inventory, ask_for_digests};
 use crate::lease::Lease;
 use crate::live::{Live, is_set};
 use crate::model::{Counts, LiveTransfer};
+use crate::secrets::{Keyring, SealingKey};
 use crate::sessions::{Sessions, TransferSessions, Whose};
 use crate::spec::check_for_user;
 use crate::state::{Actor, Change, State, WorkerId};
@@ -59,6 +60,7 @@ pub(crate) struct Workers {
     pub(crate) live: Arc<Live>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) people: Arc<People>,
+    pub(crate) sealing: Arc<SealingKey>,
     /// The directory of the journals of trees.
     pub(crate) journals: PathBuf,
     /// A job may wait.
@@ -97,8 +99,8 @@ struct Run {
     worker: WorkerId,
     /// It keeps a list of its files.
     has_manifest: bool,
-    /// The user for whom sessions with servers are opened.
-    whose: Whose,
+    /// The credentials for sessions with servers.
+    keyring: Keyring,
     retries: Retries,
     /// Something has arrived that was missing before.
     has_progress: bool,
@@ -146,6 +148,7 @@ impl Workers {
         live: Arc<Live>,
         sessions: Arc<Sessions>,
         people: Arc<People>,
+        sealing: Arc<SealingKey>,
         journals: PathBuf,
         lease: Lease,
     ) -> Self {
@@ -154,6 +157,7 @@ impl Workers {
             live,
             sessions,
             people,
+            sealing,
             journals,
             wake: Notify::new(),
             lease,
@@ -344,6 +348,21 @@ impl Workers {
         (is_running && deadline <= Time::now()).then_some(deadline)
     }
 
+    /// The credentials of a job; why it can't be done if there are not those that it names.
+    ///
+    /// # Errors
+    /// The database can't be read.
+    async fn keyring(&self, id: JobId) -> Result<Result<Keyring, Fault>, Fault> {
+        let owner = self.store.owner(id).await?;
+        let named = self.store.named_secrets(id).await?;
+        let rows = self.store.secrets(&owner).await?;
+        let whose = match self.people.is_administrator(&owner) {
+            true => Whose::Own,
+            false => Whose::User(owner),
+        };
+        Ok(Keyring::new(whose, Arc::clone(&self.sealing), rows, &named))
+    }
+
     /// Does the transfers of a job that are to be done.
     async fn transfers(
         &self,
@@ -352,14 +371,14 @@ impl Workers {
         stopped: watch::Receiver<bool>,
     ) -> Result<JobEnd, Fault> {
         let store = &self.store;
-        let owner = stored!(id, store.owner(id))?;
+        let keyring = match stored!(id, self.keyring(id))? {
+            Ok(keyring) => keyring,
+            Err(fault) => return Ok(JobEnd::Failed(Box::new((&fault).into()))),
+        };
         let mut run = Run {
             id,
             worker,
-            whose: match self.people.is_administrator(&owner) {
-                true => Whose::Own,
-                false => Whose::User(owner),
-            },
+            keyring,
             has_manifest: stored!(id, store.has_manifest(id))?,
             retries: stored!(id, store.retries(id))?,
             has_progress: false,
@@ -400,7 +419,7 @@ impl Workers {
             let completion = Completion {
                 store: self.store.clone(),
                 runtime: Handle::current(),
-                sessions: TransferSessions::of(Arc::clone(&self.sessions), run.whose.clone()),
+                sessions: TransferSessions::of(Arc::clone(&self.sessions), run.keyring.clone()),
                 id,
                 transfer,
                 stopped: run.stopped.clone(),
@@ -433,8 +452,8 @@ impl Workers {
     async fn transfer(&self, task: &Task, run: &mut Run) -> Result<TransferEnd, Fault> {
         let (store, id, worker, position) = (&self.store, run.id, &run.worker, task.position);
         stored!(id, store.begin_transfer(id, worker, position))?;
-        let job = self.read(id, task, &run.whose).await;
-        let started = job.and_then(|job| self.start(job, run.has_manifest, &run.whose));
+        let job = self.read(id, task, &run.keyring).await;
+        let started = job.and_then(|job| self.start(job, run.has_manifest, &run.keyring));
         let mut end = End {
             counts: Counts::default(),
             limited_by: None,
@@ -525,26 +544,31 @@ impl Workers {
     }
 
     /// The job of a task, as it is started.
-    async fn read(&self, id: JobId, task: &Task, whose: &Whose) -> Result<Job, Fault> {
+    async fn read(&self, id: JobId, task: &Task, keyring: &Keyring) -> Result<Job, Fault> {
         let job = Job::from_json(&task.text)?;
-        if *whose != Whose::Own {
+        if keyring.whose != Whose::Own {
             // Again: whoever submitted it may have been an administrator then.
             check_for_user(&job)?;
         }
-        let sessions = TransferSessions::of(Arc::clone(&self.sessions), whose.clone());
+        let sessions = TransferSessions::of(Arc::clone(&self.sessions), keyring.clone());
         exact(&self.store, sessions, (id, task.position), job).await
     }
 
     /// Starts a transfer by the library.
-    fn start(&self, mut job: Job, has_manifest: bool, whose: &Whose) -> Result<RunningJob, Fault> {
+    fn start(
+        &self,
+        mut job: Job,
+        has_manifest: bool,
+        keyring: &Keyring,
+    ) -> Result<RunningJob, Fault> {
         if has_manifest {
             ask_for_digests(&mut job);
         }
         if let Job::Tree(tree) = &mut job {
-            tree.options.journal = Some(self.journals_of(whose)?);
+            tree.options.journal = Some(self.journals_of(&keyring.whose)?);
             tree.options.count_source = true;
         }
-        let sessions = TransferSessions::of(Arc::clone(&self.sessions), whose.clone());
+        let sessions = TransferSessions::of(Arc::clone(&self.sessions), keyring.clone());
         job.start(move |place| sessions.get(place))
     }
 }

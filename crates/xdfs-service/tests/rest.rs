@@ -24,6 +24,8 @@ use xdfs_testkit::wait;
 
 #[path = "rest/manifests.rs"]
 mod manifests;
+#[path = "rest/secrets.rs"]
+mod secrets;
 #[path = "rest/terms.rs"]
 mod terms;
 #[path = "rest/users.rs"]
@@ -95,6 +97,7 @@ impl Scene {
             keep: None,
             webhooks,
             users: users(folder.path()),
+            secrets_key: None,
             sessions: Sessions::new(|place| Client::connect(place, ClientOptions::default())),
         });
         let service = service.unwrap();
@@ -665,6 +668,7 @@ fn a_folder_has_one_service_and_other_machines_have_none() {
             keep: None,
             webhooks: WebhookOptions::default(),
             users: None,
+            secrets_key: None,
             sessions: Sessions::of_user(),
         })
     };
@@ -691,6 +695,7 @@ fn other_users_can_neither_change_nor_read_the_files_of_a_service() {
             keep: None,
             webhooks: WebhookOptions::default(),
             users: None,
+            secrets_key: None,
             sessions: Sessions::of_user(),
         })
     };

@@ -9,7 +9,7 @@ use clap::{ArgAction, Args, Subcommand, ValueHint};
 use tracing::Level;
 use xdfs::security::Network;
 use xdfs::settings::size;
-use xdfs_service::{JobId, Moment, ScheduleId, StateName, parse_duration};
+use xdfs_service::{JobId, Moment, ScheduleId, Scope, SecretKind, StateName, parse_duration};
 
 use super::look::PathFlags;
 
@@ -102,6 +102,12 @@ pub(crate) struct ServiceFlags {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 
+    /// The file of the key that secrets of users are sealed by: 64 hexadecimal digits. Default: that
+    /// in XDFS_SERVICE_SECRETS_KEY, or the credential xdfs-secrets-key of systemd, or secrets.key in
+    /// the folder, which is made there.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) secrets_key: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) data: DataFlag,
 
@@ -193,7 +199,13 @@ pub(crate) struct ReachFlags {
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) service: Option<String>,
 
-    /// Print JSON to standard output: one object for each job.
+    /// The file whose first line is an API token. Default: the token in the folder of the service,
+    /// which only its owner can read.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+        env = "XDFS_SERVICE_TOKEN_FILE")]
+    pub(crate) service_token: Option<PathBuf>,
+
+    /// Print JSON to standard output: one object for each job, token or secret.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -241,6 +253,11 @@ pub(crate) struct SubmitFlags {
     /// down or busy. Default: 150, which is about a day.
     #[arg(long, value_name = "N")]
     pub(crate) retries: Option<u32>,
+
+    /// Log in with this secret of the service ('xdfs secret'), where it has none for the server; may
+    /// be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) secret: Vec<String>,
 
     /// A line for people that says what the job is for.
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -447,6 +464,90 @@ fn moment_or_none(text: &str) -> Result<MomentOrNone, String> {
         "none" => Ok(MomentOrNone(None)),
         text => moment(text).map(|moment| MomentOrNone(Some(moment))),
     }
+}
+
+/// The way to the service, for what a user has there.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AccountFlags {
+    /// Log in as this user of the service, by a password that is asked for, or read from standard
+    /// input.
+    #[arg(long, value_name = "NAME", conflicts_with = "service_token")]
+    pub(crate) user: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) reach: ReachFlags,
+}
+
+/// The actions of `xdfs token`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token and print it, once. It needs a login by password, or the owner of the service.
+    Create {
+        /// What it may be used for: read, to see jobs; submit, to submit and change them too; admin,
+        /// for all that the user may.
+        #[arg(long, value_name = "SCOPE")]
+        scope: Scope,
+
+        /// A line for people that says what the token is for.
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        label: String,
+
+        /// Days until it ends, up to 366.
+        #[arg(long, value_name = "N", default_value_t = 30)]
+        days: u32,
+
+        #[command(flatten)]
+        account: AccountFlags,
+    },
+    /// List tokens: their ids, not their secret parts.
+    List(AccountFlags),
+    /// Revoke a token at once.
+    Revoke {
+        /// The id of the token.
+        #[arg(value_name = "ID")]
+        id: String,
+
+        #[command(flatten)]
+        account: AccountFlags,
+    },
+}
+
+/// The actions of `xdfs secret`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum SecretCommand {
+    /// Set a secret, which is asked for, or is the first line of standard input.
+    Set {
+        /// The name of the secret.
+        #[arg(value_name = "NAME")]
+        name: String,
+
+        /// The kind: password, token, or key, which is a private key of OpenSSH.
+        #[arg(long, value_name = "KIND", default_value = "password")]
+        kind: SecretKind,
+
+        /// The server that it is for, such as xdfs://alice@host: all of your jobs log in to it with
+        /// this secret. Default: jobs name the secret, by 'xdfs submit --secret NAME'.
+        #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+        server: Option<String>,
+
+        /// The file with the secret, such as a private key.
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+
+        #[command(flatten)]
+        account: AccountFlags,
+    },
+    /// List the names of your secrets.
+    List(AccountFlags),
+    /// Remove a secret.
+    Remove {
+        /// The name of the secret.
+        #[arg(value_name = "NAME")]
+        name: String,
+
+        #[command(flatten)]
+        account: AccountFlags,
+    },
 }
 
 /// A job, and how to reach it.

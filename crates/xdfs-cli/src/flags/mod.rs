@@ -49,9 +49,9 @@ pub(crate) use filter::FilterFlags;
 pub(crate) use gridftp::{DataNodeFlags, GridftpCommand};
 #[cfg(feature = "service")]
 pub(crate) use jobs::{
-    BackupFlags, DataFlag, DatabaseFlags, JobCommand, JobFlags, JobsFlags, ManifestFlags,
-    ReachFlags, ScheduleCommand, SchedulesFlags, ServiceCommand, ServiceFlags, SetFlags,
-    SubmitFlags, VerifyFlags,
+    AccountFlags, BackupFlags, DataFlag, DatabaseFlags, JobCommand, JobFlags, JobsFlags,
+    ManifestFlags, ReachFlags, ScheduleCommand, SchedulesFlags, SecretCommand, ServiceCommand,
+    ServiceFlags, SetFlags, SubmitFlags, TokenCommand, VerifyFlags,
 };
 pub(crate) use look::{
     CatFlags, ColorFlag, DfFlags, DuFlags, FindFlags, LsFlags, PathFlags, StatFlags, SumFlags,
@@ -250,6 +250,31 @@ Examples:
     },
     #[cfg(feature = "service")]
     VerifyManifest(VerifyFlags),
+    /// Make, list and revoke tokens, by which programs log in to the service.
+    #[cfg(feature = "service")]
+    #[command(after_help = "\
+Examples:
+  xdfs token create --scope submit --label 'nightly copies' > token
+  xdfs submit --service-token token -r runs lab:archive
+  xdfs token create --scope read --service http://127.0.0.1:2780 --user alice
+  xdfs token revoke 0123456789abcdef")]
+    Token {
+        /// The action.
+        #[command(subcommand)]
+        command: TokenCommand,
+    },
+    /// Set, list and remove secrets, by which jobs of the service log in to servers.
+    #[cfg(feature = "service")]
+    #[command(after_help = "\
+Examples:
+  xdfs secret set lab --server xdfs://alice@lab.example
+  xdfs secret set lab-key --kind key --file ~/.ssh/lab --server xdfs://alice@lab.example
+  xdfs secret list")]
+    Secret {
+        /// The action.
+        #[command(subcommand)]
+        command: SecretCommand,
+    },
     /// Print a completion script for a shell.
     ///
     /// In bash (4 or later), zsh and fish the script completes paths on servers too: `xdfs ls

@@ -26,7 +26,7 @@ use xdfs::Fault;
 
 use self::browser::Links;
 pub(crate) use self::browser::{is_of_own_page, local_path};
-pub(crate) use self::owner::read_token;
+pub(crate) use self::owner::{read_token, write_secret};
 pub(crate) use self::people::People;
 pub use self::people::ServiceUsers;
 pub(crate) use self::secret::{Secret, digest, hex, random};

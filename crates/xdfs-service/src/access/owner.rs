@@ -56,7 +56,7 @@ fn make_token(folder: &Path) -> Result<Secret, Fault> {
 }
 
 /// Writes a file for this user only. It is there with all of its text, or not.
-fn write_secret(path: &Path, text: &[u8]) -> io::Result<()> {
+pub(crate) fn write_secret(path: &Path, text: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension("new");
     match fs::remove_file(&unfinished) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

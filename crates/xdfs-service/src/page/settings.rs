@@ -1,4 +1,4 @@
-//! The page of a user's settings: who it is, and its tokens.
+//! The page of a user's settings: who it is, its tokens and its secrets.
 
 use std::sync::Arc;
 
@@ -15,14 +15,16 @@ use super::{PageProblem, rendered, shown};
 use crate::access::{Scope, Token, TokenRequest, User};
 use crate::api::Parameters;
 use crate::problem::Problem;
+use crate::secrets::{SecretInfo, SecretKind, SecretRequest};
 use crate::shared::Shared;
-use crate::tokens;
+use crate::{secrets, tokens};
 
 #[derive(Template)]
 #[template(path = "settings.html")]
 struct SettingsPage {
     user: User,
     tokens: Vec<Token>,
+    secrets: Vec<SecretInfo>,
     /// A token that was just made.
     made: Option<String>,
 }
@@ -33,7 +35,13 @@ async fn page(
     made: Option<String>,
 ) -> Result<Html<String>, PageProblem> {
     let tokens = shared.store.tokens(user.only()).await?;
-    Ok(rendered(&SettingsPage { user, tokens, made })?)
+    let secrets = shared.store.secrets(&user.name).await?;
+    Ok(rendered(&SettingsPage {
+        user,
+        tokens,
+        secrets: secrets.into_iter().map(|row| row.info).collect(),
+        made,
+    })?)
 }
 
 /// `GET /settings`.
@@ -88,5 +96,49 @@ pub(crate) async fn revoke_token(
 ) -> Result<Redirect, PageProblem> {
     let Parameters(id) = path?;
     shared.store.revoke_token(&id, user.only()).await?;
+    Ok(Redirect::to("/settings"))
+}
+
+/// The form of a secret.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SecretForm {
+    name: String,
+    kind: String,
+    #[serde(default)]
+    server: String,
+    value: String,
+}
+
+/// `POST /settings/secrets`: sets a secret.
+pub(crate) async fn set_secret(
+    State(shared): State<Arc<Shared>>,
+    Extension(user): Extension<User>,
+    form: Result<Form<SecretForm>, FormRejection>,
+) -> Result<Redirect, PageProblem> {
+    let Form(form) = form.map_err(|error| bad_form(&error))?;
+    let kind: SecretKind = form.kind.parse()?;
+    let server = form.server.trim();
+    let request = SecretRequest {
+        kind,
+        value: match kind {
+            // As its file has it: browsers send other ends of lines.
+            SecretKind::Key => form.value.replace("\r\n", "\n"),
+            _ => form.value,
+        },
+        server: (!server.is_empty()).then(|| server.to_owned()),
+    };
+    secrets::set_secret(&shared, &user, form.name.trim(), request).await?;
+    Ok(Redirect::to("/settings"))
+}
+
+/// `POST /settings/secrets/{name}/remove`.
+pub(crate) async fn remove_secret(
+    State(shared): State<Arc<Shared>>,
+    Extension(user): Extension<User>,
+    path: Result<Parameters<String>, Problem>,
+) -> Result<Redirect, PageProblem> {
+    let Parameters(name) = path?;
+    shared.store.remove_secret(&user.name, &name).await?;
     Ok(Redirect::to("/settings"))
 }

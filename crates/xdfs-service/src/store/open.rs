@@ -24,7 +24,7 @@ const SQLITE_SETTINGS: &str = "PRAGMA busy_timeout = 30000; PRAGMA journal_mode 
 
 /// The steps to the schema, each with its number: what both SQLite and PostgreSQL understand. One
 /// that has been released is never changed.
-const MIGRATIONS: [(i64, &str, &str); 7] = [
+const MIGRATIONS: [(i64, &str, &str); 8] = [
     (1, "jobs", include_str!("../../migrations/0001_jobs.sql")),
     (2, "terms", include_str!("../../migrations/0002_terms.sql")),
     (
@@ -47,6 +47,11 @@ const MIGRATIONS: [(i64, &str, &str); 7] = [
         7,
         "leases",
         include_str!("../../migrations/0007_leases.sql"),
+    ),
+    (
+        8,
+        "secrets",
+        include_str!("../../migrations/0008_secrets.sql"),
     ),
 ];
 

@@ -4,6 +4,7 @@ use xdfs::{Code, Fault};
 
 use super::changes::write_transition;
 use super::rows::{id, text};
+use super::secrets::name_secrets;
 use super::{Connection, Store, fault, odd, webhooks};
 use crate::id::{JobId, ScheduleId};
 use crate::spec::{Spec, Submission, Times};
@@ -91,6 +92,7 @@ pub(super) async fn insert(
         .await
         .map_err(fault)?;
     }
+    name_secrets(&mut *connection, id, &submission.secrets).await?;
     if let Some(url) = &submission.webhook {
         webhooks::add(&mut *connection, id, url).await?;
     }

@@ -35,6 +35,24 @@ pub(crate) fn scene_of_users() -> Scene {
     Scene::with_users(1, WebhookOptions::default(), users)
 }
 
+/// Sets a secret. Returns the answer.
+#[track_caller]
+pub(crate) fn set_secret(
+    scene: &Scene,
+    authorization: &str,
+    name: &str,
+    secret: &Value,
+    expected: u16,
+) -> String {
+    let request = agent().put(format!("{}/api/v1/secrets/{name}", scene.url));
+    let request = request.header("Authorization", authorization);
+    let answer = request.send(secret.to_string()).unwrap();
+    let code = status(&answer);
+    let answer = text(answer);
+    assert_eq!(code, expected, "{name} {answer}");
+    answer
+}
+
 fn password(name: &str) -> String {
     format!("{name}'s password")
 }
@@ -166,6 +184,9 @@ fn users_see_and_change_jobs_of_their_own_alone() {
         ("GET", "/api/v1/jobs/ID"),
         ("GET", "/api/v1/jobs/ID/events"),
         ("GET", "/api/v1/jobs/ID/failures"),
+        ("GET", "/api/v1/jobs/ID/files"),
+        ("GET", "/api/v1/jobs/ID/manifest"),
+        ("GET", "/jobs/ID/manifest"),
         ("POST", "/api/v1/jobs/ID:cancel"),
         ("POST", "/api/v1/jobs/ID:retry"),
         ("POST", "/api/v1/jobs/ID%3acancel"),
@@ -197,6 +218,50 @@ fn users_see_and_change_jobs_of_their_own_alone() {
     assert!(
         page.contains("of bob") && !page.contains("of alice"),
         "{page}"
+    );
+}
+
+#[test]
+fn schedules_are_of_their_users_alone() {
+    let scene = scene_of_users();
+    let [alice, bob] = ["alice", "bob"].map(|name| scene.bearer(name, Scope::Submit));
+    let schedule = |source: &str| {
+        let job = json!({"version": 1, "label": "of alice", "retries_max": 0, "transfers": [
+            {"file": {"source": source, "target": "xdfs://127.0.0.1:1/b"}}]});
+        let body = json!({"every": "6h", "job": job}).to_string();
+        scene.post(&alice, "/api/v1/schedules", &body)
+    };
+    assert_eq!(status(&schedule("/etc/passwd")), 403);
+    let made = schedule("xdfs://127.0.0.1:1/a");
+    assert_eq!(status(&made), 201);
+    let made: Value = serde_json::from_str(&text(made)).unwrap();
+    let id = made["id"].as_str().unwrap();
+    let list = |user: &str, path: &str| text(scene.get(user, path)).contains("of alice");
+    for path in ["/api/v1/schedules", "/schedules"] {
+        assert!(list(&alice, path) && list(&scene.token(), path), "{path}");
+        assert!(!list(&bob, path), "{path}");
+    }
+    let other = "018bcfe5-687b-7fff-bfff-ffffffffffff";
+    for path in ["/api/v1/schedules/ID", "/schedules/ID/delete"] {
+        let ask = |id: &str| {
+            let path = path.replace("ID", id);
+            let answers = [
+                scene.get(&bob, &path),
+                scene.delete(&bob, &path),
+                scene.post(&bob, &path, ""),
+            ];
+            answers.map(|answer| (status(&answer), text(answer).replace(id, "ID")))
+        };
+        let answers = ask(id);
+        assert!(
+            answers.iter().all(|(status, _)| *status == 404),
+            "{answers:?}"
+        );
+        assert_eq!(answers, ask(other));
+    }
+    assert_eq!(
+        status(&scene.delete(&alice, &format!("/api/v1/schedules/{id}"))),
+        204
     );
 }
 

@@ -50,6 +50,8 @@ pub enum Credential {
     Agent(PathBuf),
     /// An OpenSSH private key file without a passphrase.
     Key(PathBuf),
+    /// The text of such a file.
+    KeyText(String),
     /// A password.
     Password(String),
     /// A ticket, as printed by the server.
@@ -59,11 +61,22 @@ pub enum Credential {
 }
 
 impl Credential {
+    /// Checks what can be checked without a server: that the text of a key is one.
+    ///
+    /// # Errors
+    /// It is none, or has a passphrase.
+    pub fn check(&self) -> Result<(), Fault> {
+        match self {
+            Self::KeyText(text) => SigningKey::from_openssh(text.as_bytes(), || None).map(drop),
+            _ => Ok(()),
+        }
+    }
+
     fn method(&self) -> Method {
         match self {
             Self::Anonymous => Method::Anonymous,
             Self::Certificate { .. } => Method::Certificate,
-            Self::Agent(_) | Self::Key(_) => Method::Key,
+            Self::Agent(_) | Self::Key(_) | Self::KeyText(_) => Method::Key,
             Self::Password(_) => Method::Password,
             Self::Ticket(_) => Method::Ticket,
             Self::Token(_) => Method::Token,
@@ -157,6 +170,11 @@ impl SecureIdentity {
         match credential {
             Credential::Key(path) => {
                 let mut signer = SigningKey::load(path, || None)?;
+                self.show(format!("key {}", signer.public_key().fingerprint()));
+                key::prove(&mut signer, &self.user, &protection.binding)
+            }
+            Credential::KeyText(text) => {
+                let mut signer = SigningKey::from_openssh(text.as_bytes(), || None)?;
                 self.show(format!("key {}", signer.public_key().fingerprint()));
                 key::prove(&mut signer, &self.user, &protection.binding)
             }
@@ -355,7 +373,9 @@ impl SecureIdentity {
         }
         let body = match credential {
             Credential::Anonymous | Credential::Certificate { .. } => Vec::new(),
-            Credential::Agent(_) | Credential::Key(_) => self.key_proof(credential, protection)?,
+            Credential::Agent(_) | Credential::Key(_) | Credential::KeyText(_) => {
+                self.key_proof(credential, protection)?
+            }
             Credential::Ticket(text) => ticket::prove(text, &protection.binding)?,
             Credential::Token(text) => text.clone().into_bytes(),
             Credential::Password(_) => {
