@@ -32,8 +32,11 @@ impl JobId {
         let mut low = [0; 16];
         low[6..].copy_from_slice(&random);
         let random = u128::from_be_bytes(low);
-        // 48 bits of time, the version, 12 random bits, the variant, 62 random bits.
-        let high = (milliseconds & 0xffff_ffff_ffff) << 80 | 7 << 76 | (random >> 62 & 0xfff) << 64;
+        // Jobs of one millisecond are in their order too.
+        let rest = u128::try_from(at.microseconds().rem_euclid(1000)).unwrap_or(0);
+        let fraction = rest * 4096 / 1000;
+        // 48 bits of time, the version, 12 more of time, the variant, 62 random bits.
+        let high = (milliseconds & 0xffff_ffff_ffff) << 80 | 7 << 76 | fraction << 64;
         Self(high | 0b10 << 62 | random & 0x3fff_ffff_ffff_ffff)
     }
 }
@@ -132,9 +135,9 @@ mod tests {
     #[test]
     fn an_id_is_a_uuid_and_later_ones_are_greater() {
         let id = JobId::from_parts(Time::from_microseconds(1_700_000_000_123_456), [0xff; 10]);
-        assert_eq!(id.to_string(), "018bcfe5-687b-7fff-bfff-ffffffffffff");
-        let later = JobId::from_parts(Time::from_microseconds(1_700_000_000_124_456), [0; 10]);
-        assert_eq!(later.to_string(), "018bcfe5-687c-7000-8000-000000000000");
+        assert_eq!(id.to_string(), "018bcfe5-687b-774b-bfff-ffffffffffff");
+        let later = JobId::from_parts(Time::from_microseconds(1_700_000_000_123_457), [0; 10]);
+        assert_eq!(later.to_string(), "018bcfe5-687b-774f-8000-000000000000");
         assert!(later > id && later.to_string() > id.to_string());
     }
 
