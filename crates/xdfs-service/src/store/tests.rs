@@ -1,6 +1,7 @@
 //! The database: what is written is read again, after a restart too. Each test runs on SQLite, and
 //! on PostgreSQL where it is installed.
 
+mod manifests;
 mod schedules;
 mod terms;
 
@@ -12,6 +13,7 @@ use tempfile::TempDir;
 use xdfs_testkit::postgres::Postgres;
 use xdfs_testkit::skip;
 
+use self::manifests::*;
 use self::schedules::*;
 use self::terms::*;
 use super::open::CONNECTIONS_MAX;
@@ -99,6 +101,8 @@ on_both!(
     a_clock_that_jumps_stops_no_schedule,
     a_schedule_whose_job_is_refused_says_why_and_goes_on,
     a_key_is_for_one_schedule_and_a_schedule_for_durations,
+    a_list_has_what_was_seen_last_and_a_kill_loses_its_trust,
+    a_webhook_is_due_once_when_its_job_ends,
 );
 
 #[test]

@@ -1,0 +1,158 @@
+//! Lists of files, and webhooks.
+
+use super::*;
+use crate::failure::Failure;
+use crate::manifest::{Cursor, FilePath, ListedFile};
+use crate::model::WebhookState;
+
+fn file(position: u32, path: &[u8], bytes: u64) -> ListedFile {
+    ListedFile {
+        position,
+        path: FilePath::new(path),
+        bytes,
+        blake3: "ab".repeat(32),
+        at: Time::from_microseconds(7),
+    }
+}
+
+fn succeeded(is_listed: bool) -> End {
+    End {
+        counts: Counts::default(),
+        limited_by: None,
+        failure: None,
+        target: Some(b"/b/\xff".to_vec()),
+        is_listed,
+    }
+}
+
+pub(super) async fn a_list_has_what_was_seen_last_and_a_kill_loses_its_trust(
+    place: &Place,
+) -> Outcome {
+    let store = place.open().await?;
+    let mut listed = submission("");
+    listed.manifest = true;
+    let id = store.submit(&listed, "me", None).await?.id;
+    let plain = store.submit(&submission(""), "me", None).await?.id;
+    assert!(store.has_manifest(id).await? && !store.has_manifest(plain).await?);
+    let none = store.files(plain, &Cursor::default(), 9).await;
+    assert_eq!(none.map_err(|fault| fault.code), Err(Code::NotFound));
+
+    assert_eq!(claim(&store).await?, Some(id));
+    store.begin_transfer(id, &worker(), 0).await?;
+    let attempt = store.attempt(id, 0).await?;
+    let all = [file(0, b"a", 1), file(0, b"b\xff", 2), file(0, b"gone", 3)];
+    store.add_files(id, attempt, &all).await?;
+    // A later one takes the place of an earlier one.
+    store.add_files(id, attempt, &[file(0, b"a", 5)]).await?;
+    assert_eq!(store.count_files(id, 0, attempt).await?, 3);
+    let (mut found, mut after) = (Vec::new(), Cursor::default());
+    loop {
+        let page = store.files(id, &after, 2).await?;
+        let Some(last) = page.last() else { break };
+        after = Cursor::after(last);
+        found.extend(page);
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    assert_eq!(found, [file(0, b"a", 5), all[1].clone(), all[2].clone()]);
+    let early = store.check_manifest(id).await.map_err(|fault| fault.code);
+    assert_eq!(early, Err(Code::Stale));
+
+    // The next attempt sees two of them, and one more.
+    let stopped = Change::Stopped;
+    let actor = Actor::Worker(worker());
+    store.change(id, stopped.clone(), &actor, "").await?;
+    assert_eq!(claim(&store).await?, Some(id));
+    store.begin_transfer(id, &worker(), 0).await?;
+    let attempt = store.attempt(id, 0).await?;
+    let paths = || {
+        let paths = [&b"a"[..], b"b\xff", b"new"];
+        paths.map(FilePath::new).to_vec()
+    };
+    let unknown = store.see_files(id, (0, attempt), paths()).await?;
+    assert_eq!(unknown, [FilePath::new("new")]);
+
+    // Of a worker that ended without a word, nothing is believed.
+    store.change(id, stopped, &Actor::Service, "").await?;
+    assert_eq!(claim(&store).await?, Some(id));
+    store.begin_transfer(id, &worker(), 0).await?;
+    let attempt = store.attempt(id, 0).await?;
+    let unknown = store.see_files(id, (0, attempt), paths()).await?;
+    assert_eq!(unknown.len(), 3);
+    store.add_files(id, attempt, &[file(0, b"new", 4)]).await?;
+    assert_eq!(store.target_path(id, 0).await?, None);
+    let settled = store.settle_target(id, 0, b"/b/\xff").await?;
+    let again = store.settle_target(id, 0, b"/other").await?;
+    assert_eq!(
+        (settled.as_deref(), &again),
+        (Some(&b"/b/\xff"[..]), &settled)
+    );
+    store
+        .end_transfer(id, &worker(), 0, &succeeded(false))
+        .await?;
+    store.begin_transfer(id, &worker(), 1).await?;
+    store
+        .end_transfer(id, &worker(), 1, &succeeded(true))
+        .await?;
+    let unlisted = store.unlisted(id).await?;
+    assert_eq!(unlisted.len(), 1);
+    assert_eq!((unlisted[0].position, &unlisted[0].target), (0, &settled));
+    store.end_list(id, 0, attempt).await?;
+    assert!(store.unlisted(id).await?.is_empty());
+    let left = store.files(id, &Cursor::default(), 9).await?;
+    assert_eq!(left, [file(0, b"new", 4)]);
+    store.change(id, Change::Succeed, &actor, "").await?;
+    store.check_manifest(id).await?;
+    assert_eq!(store.listed_transfers(id, 1, 9).await?.len(), 1);
+
+    store.delete(id).await?;
+    assert!(!store.sweep().await?);
+    let gone = store.files(id, &Cursor::default(), 9).await;
+    assert_eq!(gone.map_err(|fault| fault.code), Err(Code::NotFound));
+    Ok(())
+}
+
+pub(super) async fn a_webhook_is_due_once_when_its_job_ends(place: &Place) -> Outcome {
+    let store = place.open().await?;
+    let url = "http://example.org/hook";
+    let mut submitted = submission("");
+    submitted.webhook = Some(url.to_owned());
+    let id = store.submit(&submitted, "me", None).await?.id;
+    let (now, actor) = (Time::now(), Actor::User("me".to_owned()));
+    let hour = Duration::from_secs(3600);
+    let (later, until) = (now.after(hour), now.after(2 * hour));
+    assert!(store.take_webhook(later, until).await?.is_none());
+    assert_eq!(store.next_webhook().await?, None);
+    store.change(id, Change::Cancel, &actor, "").await?;
+    let due = store.take_webhook(later, until).await?.ok_or("it is due")?;
+    assert_eq!((due.job, due.url.as_str(), due.attempts), (id, url, 0));
+    // Another process doesn't take it, unless this one is gone.
+    assert!(store.take_webhook(later, until).await?.is_none());
+    assert!(
+        store
+            .take_webhook(until, until.after(hour))
+            .await?
+            .is_some()
+    );
+    let away = Fault::new(Code::ConnectionRefused, "send", "it is away");
+    let again = Delivery::Again(Box::new(Failure::from(&away)), later);
+    store.end_attempt(&due, &again).await?;
+    // The other process ends late, and changes nothing.
+    store.end_attempt(&due, &Delivery::Delivered).await?;
+    let webhook = store.job(id).await?.webhook.ok_or("it has one")?;
+    assert_eq!((webhook.state, webhook.attempts), (WebhookState::Due, 1));
+    assert_eq!(webhook.next_attempt_at, Some(later));
+    assert!(webhook.failure.is_some());
+
+    // A job that is retried and ends again sends it again.
+    store.change(id, Change::Retry, &actor, "").await?;
+    assert_eq!(store.next_webhook().await?, None);
+    store.change(id, Change::Cancel, &actor, "").await?;
+    let due = store.take_webhook(later, until).await?.ok_or("it is due")?;
+    assert_eq!(due.attempts, 0);
+    store.end_attempt(&due, &Delivery::Delivered).await?;
+    let webhook = store.job(id).await?.webhook.ok_or("it has one")?;
+    assert_eq!(webhook.state, WebhookState::Delivered);
+    assert!(webhook.delivered_at.is_some() && webhook.failure.is_none());
+    assert!(store.take_webhook(until, until).await?.is_none());
+    Ok(())
+}
