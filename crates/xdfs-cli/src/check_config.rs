@@ -154,6 +154,9 @@ fn text(builder: &ServerBuilder, report: &SettingsReport) -> String {
     if let Some(gridftp) = &builder.gridftp {
         text += &format!("would listen for GridFTP on {}\n", gridftp.listen);
     }
+    if let Some(metrics) = &builder.metrics {
+        text += &format!("would have metrics at http://{}/metrics\n", metrics.listen);
+    }
     for (number, line) in served(builder).iter().enumerate() {
         text += &format!("would serve {line}\n");
         let exports = builder

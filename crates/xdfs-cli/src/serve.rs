@@ -1,13 +1,13 @@
 //! `xdfs serve`: listeners and signals.
 
-use std::net::SocketAddr;
+use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
 use xdfs::security::SettingsReport;
 use xdfs::settings::{ConfigText, user_name};
 use xdfs::ssh::bind_over_ssh;
-use xdfs::{Address, Code, Fault, Listen, ServerHandle};
+use xdfs::{Address, Code, Fault, Listen, Server, ServerHandle};
 
 use crate::check_config;
 use crate::console::{Console, printable};
@@ -101,7 +101,7 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
             _ => std::process::exit(i32::from(Code::Cancelled.exit_code())),
         }
     })?;
-    let mut text = announcement(server.listening(), server.gridftp_addresses(), &served);
+    let mut text = announcement(&server, &served);
     let missing = missing_exports(&settings);
     let report = settings.check();
     for warning in warnings(&settings, server.listening())
@@ -220,21 +220,19 @@ fn is_any(host: &str) -> bool {
 }
 
 /// The announcement: scripts read the port from it, and people what is served.
-fn announcement(listening: &[Listen], gridftp: &[SocketAddr], served: &[String]) -> String {
-    let mut text = String::new();
-    for listen in listening {
-        text.push_str(&format!(
-            "listening on {}\n",
-            printable(&listen.to_string())
-        ));
-    }
-    for line in served {
-        text.push_str(&format!("serving {line}\n"));
-    }
-    for address in gridftp {
-        text.push_str(&format!("GridFTP on {address}\n"));
-    }
-    text
+fn announcement(server: &Server, served: &[String]) -> String {
+    let metrics = server.metrics_addresses().iter();
+    let metrics = metrics.map(|address| format!("http://{address}/metrics"));
+    lines("listening on", server.listening())
+        + &lines("serving", served)
+        + &lines("GridFTP on", server.gridftp_addresses())
+        + &lines("metrics at", &metrics.collect::<Vec<_>>())
+}
+
+/// A line for each, with this beginning.
+fn lines(beginning: &str, all: &[impl Display]) -> String {
+    let line = |one: &_| format!("{beginning} {}\n", printable(&format!("{one}")));
+    all.iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -243,15 +241,10 @@ mod tests {
 
     #[test]
     fn the_announcement_is_one_line_each() {
-        let addresses = ["127.0.0.1:5".parse().unwrap(), "[::1]:6".parse().unwrap()];
+        let addresses = ["127.0.0.1:5", "[::1]:6"].map(|text| text.parse::<Listen>().unwrap());
         assert_eq!(
-            announcement(
-                &addresses,
-                &["127.0.0.1:7".parse().unwrap()],
-                &["/d, read only".to_owned()]
-            ),
-            "listening on 127.0.0.1:5\nlistening on [::1]:6\nserving /d, read only\nGridFTP on \
-             127.0.0.1:7\n"
+            lines("listening on", &addresses) + &lines("serving", &["/d, read only"]),
+            "listening on 127.0.0.1:5\nlistening on [::1]:6\nserving /d, read only\n"
         );
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use xdfs::metrics::MetricsSettings;
 use xdfs::security::{
     ExportConfig, ExportsConfig, Fingerprint, GsiFiles, GuardLimits, IssuerConfig, Rights,
     ServerSecurity, TokenConfig, TunnelsConfig,
@@ -53,6 +54,7 @@ pub(crate) struct Config {
     groups: BTreeMap<String, Vec<String>>,
     tunnel: TunnelsConfig,
     gridftp: Option<GridftpConfig>,
+    metrics: Option<MetricsConfig>,
     accounts: Option<BTreeMap<String, String>>,
     limits: LimitsConfig,
     #[cfg_attr(
@@ -168,6 +170,59 @@ impl TryFrom<String> for Age {
             Duration::ZERO => Err("at an age of 0 nothing could be resumed".into()),
             age => Ok(Self(age)),
         }
+    }
+}
+
+/// Metrics for readers.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MetricsConfig {
+    listen: Option<MetricsListen>,
+    #[serde(default)]
+    open: bool,
+}
+
+/// An address, as in `--metrics`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct MetricsListen(Address);
+
+impl TryFrom<String> for MetricsListen {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let address = MetricsSettings::address(&text);
+        address.map(Self).map_err(|fault| fault.cause)
+    }
+}
+
+impl MetricsConfig {
+    /// The settings, with those of the flags if they are given.
+    ///
+    /// # Errors
+    /// `open` without an address.
+    fn settings(
+        config: Option<Self>,
+        flag: Option<Address>,
+        open: bool,
+    ) -> Result<Option<MetricsSettings>, Fault> {
+        if config.is_none() && flag.is_none() {
+            let cause = "--metrics-open says who may read metrics, and there are none";
+            let fault = Fault::new(Code::InvalidArgument, "read the settings", cause);
+            return match open {
+                true => Err(fault.hint("give --metrics too")),
+                false => Ok(None),
+            };
+        }
+        let mut settings = MetricsSettings::default();
+        if let Some(config) = config {
+            settings.open = config.open;
+            let listen = config.listen.map(|MetricsListen(own)| own);
+            settings.listen = listen.unwrap_or(settings.listen);
+        }
+        settings.open |= open;
+        settings.listen = flag.unwrap_or(settings.listen);
+        Ok(Some(settings))
     }
 }
 
@@ -579,6 +634,7 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
         partial_expiry: config.partial_expiry.map(|Age(age)| age),
         tunnels: config.tunnel,
         gridftp: GridftpConfig::settings(config.gridftp, flags.gridftp),
+        metrics: MetricsConfig::settings(config.metrics, flags.metrics, flags.metrics_open)?,
         limits: default.limits,
         drivers,
         private,

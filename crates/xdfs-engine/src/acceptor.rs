@@ -21,6 +21,7 @@ use xdfs_proto::frame::{JoinRequest, SessionAccept, SessionRequest, TunnelPurpos
 use xdfs_proto::handshake::{self, AcceptorStep};
 use xdfs_proto::{Code, Fault, Limits, Retry, SessionSecret};
 use xdfs_store::Store;
+use xdfs_store::tally::Failing;
 use xdfs_sys::poll::{Event, Notifier, Poller, Token};
 use xdfs_xio::{Listener, Stream};
 
@@ -31,6 +32,7 @@ use crate::kernel::Readiness;
 use crate::memory::MemoryBudget;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, no_such_session};
 use crate::security::{Gate, PeerGuard, SessionGrant, TunnelRights, Verdict, host_of};
+use crate::tally::ServerTally;
 use crate::tunnel::{HandedOver, TunnelLimits, Tunnels};
 
 use pending::PendingChannel;
@@ -90,6 +92,7 @@ pub struct AcceptorControl {
     notifier: Notifier,
     sessions: Sessions,
     tunnels: Tunnels,
+    tally: Arc<ServerTally>,
 }
 
 /// State of the listening thread. See the module documentation.
@@ -113,6 +116,7 @@ pub struct Acceptor {
     memory: Arc<MemoryBudget>,
     /// Number of sessions with a running thread.
     running: Arc<AtomicUsize>,
+    tally: Arc<ServerTally>,
     pending: Vec<Option<PendingChannel>>,
     free: Vec<usize>,
     /// The pending channels by their slots.
@@ -152,14 +156,17 @@ impl Acceptor {
         let (sender, drains) = mpsc::channel();
         let sessions = Sessions::default();
         let tunnels = Tunnels::new(Arc::clone(&environment), config.tunnels);
+        let (memory, running) = (MemoryBudget::new(config.memory_bytes_max), Arc::default());
+        let tally = Arc::new(ServerTally::new(config.sessions_max, &running, &memory));
         let control = AcceptorControl {
             sender,
             notifier: poller.notifier(),
             sessions: sessions.clone(),
             tunnels: tunnels.clone(),
+            tally: Arc::clone(&tally),
         };
         let acceptor = Self {
-            memory: MemoryBudget::new(config.memory_bytes_max),
+            memory,
             config,
             poller,
             events: Vec::new(),
@@ -171,7 +178,8 @@ impl Acceptor {
             tunnels,
             files: Arc::new(Files::new(Arc::clone(&environment))?),
             environment,
-            running: Arc::default(),
+            running,
+            tally,
             pending: Vec::new(),
             free: Vec::new(),
             crowd: Crowd::new(PENDING_MAX),
@@ -370,6 +378,7 @@ impl Acceptor {
                 }
                 Err(fault) => {
                     tracing::debug!(peer = %pending.stream.peer(), %fault, "a channel is refused");
+                    self.count_refusal(Failing::Opening, &fault);
                     if let Some(pending) = self.take(slot) {
                         pending.close();
                     }
@@ -436,9 +445,14 @@ impl Acceptor {
     fn refuse_proof(&mut self, slot: usize, fault: Fault) {
         if let Some(mut pending) = self.take(slot) {
             tracing::debug!(peer = %pending.stream.peer(), %fault, "a channel is refused");
+            self.count_refusal(Failing::Login, &fault);
             pending.refuse(fault);
             pending.close();
         }
+    }
+
+    fn count_refusal(&self, what: Failing, fault: &Fault) {
+        self.tally.door.failures.count(what, fault.code);
     }
 
     /// Closes channels that did not open in time.
@@ -482,6 +496,7 @@ impl Acceptor {
             return;
         };
         tracing::debug!(peer = %pending.stream.peer(), %fault, "a channel is refused");
+        self.count_refusal(Failing::Opening, &fault);
         if pending.answered.is_some() {
             pending.refuse(fault);
         } else {
@@ -522,6 +537,7 @@ impl Acceptor {
             }
         };
         if let Some(fault) = refusal {
+            self.count_refusal(Failing::Opening, &fault);
             pending.refuse(fault);
             pending.close();
             return;
@@ -595,6 +611,7 @@ impl Acceptor {
             pipeline.yield_to_others();
         }
         pipeline.learn_round_trip(round_trip);
+        pipeline.count_in(&self.tally);
         let id = request.id;
         self.sessions.lock().insert(
             id,
@@ -687,6 +704,7 @@ impl Acceptor {
             .filter(|s| !guarded || s.host == host)
             .map(|s| (s.commands.clone(), s.user.clone()));
         let Some((commands, user)) = commands else {
+            self.count_refusal(Failing::Opening, &no_such_session());
             pending.refuse(no_such_session());
             pending.close();
             return;
@@ -697,6 +715,7 @@ impl Acceptor {
                 Ok(guard) => Some(guard),
                 Err(fault) => {
                     tracing::debug!(peer = %pending.stream.peer(), %fault, "a channel is refused");
+                    self.count_refusal(Failing::Opening, &fault);
                     pending.refuse(fault);
                     pending.close();
                     return;
@@ -797,6 +816,7 @@ impl Task for Acceptor {
             self.crowd.tick(now);
             self.sessions_refused.tick(now);
         }
+        self.tally.door.strangers.set(self.crowd.len() as u64);
         let idle = self.pending.len() == self.free.len();
         let ticks = !idle || self.accept_later || self.drain_until.is_some();
         match self.is_behind {
@@ -838,6 +858,13 @@ impl AcceptorControl {
         // Fails only if the acceptor has already ended.
         let _ = self.sender.send(grace);
         environment::wake(&self.notifier);
+    }
+
+    /// The figures of the sessions.
+    #[must_use]
+    pub fn tally(&self) -> &Arc<ServerTally> {
+        self.tally.tunnels.set(self.tunnels.len() as u64);
+        &self.tally
     }
 
     /// Ends the tunnels that the settings don't allow any more, at once. Returns their number.

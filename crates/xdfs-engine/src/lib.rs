@@ -14,6 +14,7 @@
 //! - [`mailbox`]: the queue of events to the user of a transfer or a call.
 //! - `memory`: the budget for the buffers of all sessions of a server.
 //! - [`security`]: the traits by which peers authenticate.
+//! - `tally`: the figures of a server, for its metrics.
 //! - [`tunnel`]: channels that are byte streams to targets beyond the server.
 //!
 //! The crate `xdfs` offers a more convenient interface to it.
@@ -47,6 +48,7 @@ mod reader;
 pub mod security;
 mod storage;
 mod store_workers;
+mod tally;
 pub mod tunnel;
 mod verdict;
 
@@ -62,4 +64,5 @@ pub use path_decision::{ChannelsReason, PathClass, PathDecision, PathDecisions};
 pub use pipeline::{Dial, Pipeline, Route};
 pub use security::{Gate, Identity, PeerGuard, Proof, SessionGrant, Standing, Verdict};
 pub use store_workers::{PackSource, Spares};
+pub use tally::{Activity, ServerTally};
 pub use verdict::{LimitedBy, TimeShares, TimeSum};

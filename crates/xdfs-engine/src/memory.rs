@@ -40,6 +40,11 @@ impl MemoryBudget {
         })
     }
 
+    /// The most bytes that sessions may hold beside the few of each.
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     /// A budget that is never used up.
     pub(crate) fn unbounded() -> Arc<Self> {
         Self::new(usize::MAX)
@@ -66,7 +71,8 @@ impl MemoryBudget {
         }
     }
 
-    fn used(&self) -> usize {
+    /// Bytes that are held at present.
+    pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 }

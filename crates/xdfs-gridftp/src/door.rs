@@ -40,6 +40,7 @@ use xdfs_access::{Access, Clock, Peer, Standing};
 use xdfs_crowd::{Crowd, Folded, Network};
 use xdfs_proto::{Code, Fault};
 use xdfs_store::Store;
+use xdfs_store::tally::Tally;
 use xdfs_sys::poll::{Event, Notifier, Poller, Token};
 
 use self::catalogue::Catalogues;
@@ -182,6 +183,7 @@ struct Context {
     /// Where to look for the next passive port.
     next_port: AtomicU16,
     next_session: AtomicU64,
+    tally: Arc<Tally>,
     /// Of the listening thread.
     notifier: Notifier,
 }
@@ -273,6 +275,7 @@ impl Door {
             listings: Listings::default(),
             next_port: AtomicU16::new(0),
             next_session: AtomicU64::new(0),
+            tally: Arc::default(),
             notifier: poller.notifier(),
         });
         let door = Self {
@@ -560,6 +563,20 @@ impl DoorControl {
         }
     }
 
+    /// The figures of the sessions; `None` once the door has closed.
+    #[must_use]
+    pub fn tally(&self) -> Option<Arc<Tally>> {
+        let context = self.context.upgrade()?;
+        let sessions = locked(&context.sessions);
+        let is_known = |session: &&Arc<Shared>| session.is_known.load(Ordering::Relaxed);
+        let known = sessions.values().filter(is_known).count();
+        drop(sessions);
+        let tally = Arc::clone(&context.tally);
+        tally.sessions.set(known as u64);
+        tally.strangers.set(locked(&context.crowd).len() as u64);
+        Some(tally)
+    }
+
     /// Ends the sessions whose users the present rules don't admit any more, with no less than they
     /// have. Returns their number.
     pub fn review(&self) -> usize {
@@ -605,6 +622,7 @@ impl Context {
         }
         session.is_known.store(true, Ordering::Relaxed);
         locked(&self.crowd).leave(session.id);
+        self.tally.sessions_begun.add(1);
         Ok(())
     }
 

@@ -25,6 +25,7 @@ pub mod place;
 pub mod rate;
 mod shared;
 pub mod stream;
+pub mod tally;
 pub mod tree_journal;
 mod work;
 

@@ -13,6 +13,7 @@ pub mod limit;
 pub mod memory;
 pub mod mount;
 pub mod poll;
+pub mod process;
 pub mod processor;
 pub mod program;
 pub mod standard;

@@ -64,28 +64,40 @@ impl GridftpAddress {
     }
 
     fn read(text: &str, default_port: u16) -> Result<Self, Fault> {
-        let refused = || {
-            let cause = format!("'{text}' is no address for GridFTP");
-            Fault::new(Code::InvalidArgument, "read an address", cause)
-                .hint("write HOST, HOST:PORT or [IPV6]:PORT")
-        };
-        let (host, port) = match text.rsplit_once(':') {
-            Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
-                (host, port.parse().map_err(|_| refused())?)
-            }
-            _ => (text, default_port),
-        };
-        let host = host
-            .strip_prefix('[')
-            .and_then(|host| host.strip_suffix(']'))
-            .unwrap_or(host);
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:%".contains(&byte);
-        if host.is_empty() || !host.bytes().all(is_name) {
-            return Err(refused());
-        }
-        let host = host.to_owned();
+        let (host, port) = host_and_port(text, default_port, "GridFTP")?;
         Ok(Self { host, port })
     }
+}
+
+/// Reads `HOST`, `HOST:PORT`, `IPV6` or `[IPV6]:PORT`, an address for `what`.
+///
+/// # Errors
+/// [`Code::InvalidArgument`]: it is none.
+pub(crate) fn host_and_port(
+    text: &str,
+    default_port: u16,
+    what: &str,
+) -> Result<(String, u16), Fault> {
+    let refused = || {
+        let cause = format!("'{text}' is no address for {what}");
+        Fault::new(Code::InvalidArgument, "read an address", cause)
+            .hint("write HOST, HOST:PORT or [IPV6]:PORT")
+    };
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
+            (host, port.parse().map_err(|_| refused())?)
+        }
+        _ => (text, default_port),
+    };
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:%".contains(&byte);
+    if host.is_empty() || !host.bytes().all(is_name) {
+        return Err(refused());
+    }
+    Ok((host.to_owned(), port))
 }
 
 impl fmt::Display for GridftpAddress {

@@ -34,7 +34,7 @@
 //!   remedy, and whether a retry makes sense.
 //! - A server of an `ssh://` place is started when a session with it is opened ([`ssh`]).
 //! - [`settings`] finds a user's keys, named servers and credentials.
-//! - [`record`] is the JSON form of events and results.
+//! - [`record`] is the JSON form of events and results, and [`metrics`] the text of figures.
 //! - Programs can add their own stores ([`store`]) and drivers ([`drivers`]). Authentication and
 //!   access control are in [`security`].
 //!
@@ -96,6 +96,7 @@ mod gridftp;
 pub mod gsi;
 mod job;
 mod local_path;
+pub mod metrics;
 mod mtime;
 pub mod operations;
 mod paths;

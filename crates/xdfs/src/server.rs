@@ -22,6 +22,7 @@ use crate::drivers::Drivers;
 use crate::expiry::{Expiry, Served};
 use crate::gridftp::{GridftpDoor, GridftpSettings};
 use crate::local_path::path_bytes;
+use crate::metrics::{MetricsListener, MetricsSettings, ServerFigures};
 use crate::remote::{Address, DEFAULT_PORT, Listen};
 use crate::security::{
     Fingerprint, PersonalGate, SecureGate, ServerSecurity, SettingFault, SettingsReport, Tickets,
@@ -77,6 +78,8 @@ pub struct ServerBuilder {
     /// Serve GridFTP too; not by [`bind_personal`](Self::bind_personal) and
     /// [`bind_forwarding`](Self::bind_forwarding).
     pub gridftp: Option<GridftpSettings>,
+    /// Serve metrics to readers; not by [`bind_personal`](Self::bind_personal).
+    pub metrics: Option<MetricsSettings>,
 }
 
 /// A listening server.
@@ -88,6 +91,7 @@ pub struct Server {
     guard: Option<(Fingerprint, Tickets)>,
     expiry: Option<(Served, Duration)>,
     gridftp: Option<GridftpDoor>,
+    metrics: Option<MetricsListener>,
 }
 
 /// The result of [`ServerHandle::reload`].
@@ -133,6 +137,7 @@ impl Default for ServerBuilder {
             security: None,
             drivers: Drivers::default(),
             gridftp: None,
+            metrics: None,
         }
     }
 }
@@ -197,6 +202,19 @@ impl ServerBuilder {
             report.note("gridftp.tls", 0, gridftp.check_tls(has_certificate));
             let nodes = gridftp.check_nodes(self.security.as_ref());
             report.note("gridftp.node", 0, nodes);
+        }
+        if let Some(metrics) = &self.metrics {
+            let endpoints = report.note("metrics", 0, metrics.endpoints());
+            for own in endpoints.unwrap_or_default() {
+                report.unfit.extend(check_is_here(&own, "metrics", 0));
+                let at_gridftp = self.gridftp.as_ref().map(|own| own.addresses(true));
+                let at_gridftp = at_gridftp.and_then(Result::ok).unwrap_or_default();
+                let mut others = at_gridftp.into_iter().map(Endpoint::tcp);
+                if taken.iter().any(|at| clash(at, &own)) || others.any(|at| clash(&at, &own)) {
+                    report.note::<()>("metrics", 0, Err(listened_twice(&own)));
+                    break;
+                }
+            }
         }
         let root = LocalStore::rooted(&self.root, self.read_only);
         report.note("root", 0, root);
@@ -303,8 +321,10 @@ impl ServerBuilder {
             let is_protected = self.insecure || gate.is_some();
             settings.open(is_protected, policy, gsi.as_ref(), nodes, self.sessions_max)
         });
+        let metrics = self.metrics.as_ref().map(MetricsListener::bind);
         let entrance = Entrance {
             gridftp: gridftp.transpose()?,
+            metrics: metrics.transpose()?,
             guard: gate
                 .as_ref()
                 .map(|gate| (gate.fingerprint(), gate.tickets())),
@@ -346,6 +366,7 @@ impl ServerBuilder {
             tls: Some(gate.tls()),
             gate: None,
             gridftp: None,
+            metrics: None,
             expiry: None,
             access: AccessPolicy::Guarded(Arc::new(gate)),
         };
@@ -363,6 +384,7 @@ impl ServerBuilder {
             tls: None,
             gate: None,
             gridftp: None,
+            metrics: None,
             expiry: None,
             access: AccessPolicy::Open(store, None),
         };
@@ -383,6 +405,7 @@ impl ServerBuilder {
             tls,
             gate,
             gridftp,
+            metrics,
             expiry,
         } = entrance;
         let is_protected = self.insecure || tls.is_some();
@@ -449,6 +472,7 @@ impl ServerBuilder {
             guard,
             expiry,
             gridftp,
+            metrics,
         })
     }
 }
@@ -462,6 +486,7 @@ struct Entrance {
     /// Whose settings can be reloaded.
     gate: Option<Weak<SecureGate>>,
     gridftp: Option<GridftpDoor>,
+    metrics: Option<MetricsListener>,
     expiry: Option<(Served, Duration)>,
 }
 
@@ -590,6 +615,13 @@ impl Server {
         self.gridftp.as_ref().map_or(&[], |door| &door.addresses)
     }
 
+    /// The addresses at which it has metrics for readers.
+    #[must_use]
+    pub fn metrics_addresses(&self) -> &[Address] {
+        let metrics = self.metrics.as_ref();
+        metrics.map_or(&[], |metrics| &metrics.addresses)
+    }
+
     /// The fingerprint of the server's key; `None` without protection.
     #[must_use]
     pub fn fingerprint(&self) -> Option<Fingerprint> {
@@ -618,6 +650,13 @@ impl Server {
         let _expiry = expiry
             .map(|(served, age)| Expiry::start(served, age))
             .transpose()?;
+        let figures = ServerFigures {
+            acceptor: self.handle.control.clone(),
+            gridftp: self.handle.gridftp.clone(),
+        };
+        let metrics = self.metrics.map(|own| own.start(move || figures.text()));
+        // Also while sessions end.
+        let _metrics = metrics.transpose()?;
         let gridftp = self.gridftp.map(GridftpDoor::start).transpose()?;
         let result = self.acceptor.run();
         let finished = gridftp.map_or(Ok(()), |door| door.finish(result.is_err()));
@@ -665,6 +704,7 @@ impl ServerHandle {
             new.gsi.clone_from(&old.gsi);
         }
         compare("gridftp", builder.gridftp != old.gridftp);
+        compare("metrics", builder.metrics != old.metrics);
         let old_idle = old.tunnels.idle_seconds;
         let new_idle = builder.tunnels.idle_seconds;
         compare("tunnel.idle_seconds", new_idle != old_idle);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use serde::Deserialize;
 use tracing::Level;
+use xdfs::metrics::MetricsSettings;
 use xdfs::{Address, GridftpAddress, Listen};
 
 use xdfs::settings::size::parse_memory;
@@ -101,6 +102,9 @@ The file of --config is TOML; flags go before it. Relative paths in it start at 
   authorities = \"/etc/grid-security/certificates\"
   grid_map = \"grid-mapfile\"           # unless [client_certificates] has one
   limited_proxies = \"accepted\"       # or \"refused\"
+  [metrics]                # as --metrics
+  listen = \"127.0.0.1:2798\"
+  open = false             # true: anybody who reaches the address may read, as --metrics-open
   [limits]                 # of each user, over all sessions
   sessions_per_user_max = 64
   channels_per_user_max = 4096
@@ -142,6 +146,26 @@ pub(crate) struct ServeFlags {
         value_parser = parse_gridftp
     )]
     pub(crate) gridftp: Option<GridftpAddress>,
+
+    /// Show metrics at http://ADDR/metrics, for Prometheus and `xdfs top`. Default: 127.0.0.1:2798.
+    ///
+    /// Sessions, channels, bytes, what limits transfers, failures and more, without names of users
+    /// and files; docs/metrics.md lists them. Readers need no login, so the address has to be of
+    /// this machine only, unless --metrics-open is given too.
+    #[arg(
+        long,
+        value_name = "ADDR",
+        num_args = 0..=1,
+        default_missing_value = "127.0.0.1:2798",
+        value_parser = parse_metrics
+    )]
+    pub(crate) metrics: Option<Address>,
+
+    /// Let anybody who reaches the address of --metrics read them, from other machines too.
+    ///
+    /// There is no login and no encryption. They tell how much is moved and what fails, not by whom.
+    #[arg(long)]
+    pub(crate) metrics_open: bool,
 
     /// Load a driver for the stacks of --listen from a shared library; may be repeated.
     ///
@@ -201,7 +225,7 @@ pub(crate) struct ServeFlags {
     /// at, on a free port, and at SOCKET; prints one line with the port, the fingerprint of a
     /// temporary key and a ticket; and ends when its standard input does.
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["listen", "gridftp", "driver",
-        "root", "read_only", "insecure", "ticket", "sessions_max", "memory_max", "grace",
+        "metrics", "metrics_open", "root", "read_only", "insecure", "ticket", "sessions_max", "memory_max", "grace",
         "config"])]
     pub(crate) over_ssh: Option<PathBuf>,
 
@@ -212,7 +236,7 @@ pub(crate) struct ServeFlags {
     /// don't, and are not protected.
     #[cfg(unix)]
     #[arg(long, conflicts_with_all = ["listen", "gridftp", "driver", "root", "read_only",
-        "insecure", "protect", "ticket", "sessions_max", "memory_max", "grace", "config",
+        "metrics", "metrics_open", "insecure", "protect", "ticket", "sessions_max", "memory_max", "grace", "config",
         "check_config", "over_ssh"])]
     pub(crate) gridftp_over_ssh: bool,
 
@@ -334,6 +358,11 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
 
 fn parse_gridftp(text: &str) -> Result<GridftpAddress, String> {
     let address = text.parse::<GridftpAddress>();
+    address.map_err(|fault| format!("{}; {}", fault.cause, fault.hint))
+}
+
+fn parse_metrics(text: &str) -> Result<Address, String> {
+    let address = MetricsSettings::address(text);
     address.map_err(|fault| format!("{}; {}", fault.cause, fault.hint))
 }
 

@@ -20,6 +20,7 @@ use crate::cost::is_costly;
 use crate::environment::Worker;
 use crate::kernel::Kernel;
 use crate::mailbox;
+use crate::tally::SessionTally;
 
 /// Bytes that may be queued on a channel that gets another frame of a call.
 const BACKLOG_MAX: usize = 64 << 10;
@@ -212,7 +213,7 @@ impl Calls {
 
     /// Handles the results of the workers (acceptor). Returns whether a call was charged to the
     /// user's rate limit.
-    pub(super) fn process_completions(&mut self) -> bool {
+    pub(super) fn process_completions(&mut self, tally: Option<&SessionTally>) -> bool {
         let mut has_charged = false;
         let Side::Acceptor(acceptor) = &mut self.side else {
             return has_charged;
@@ -231,6 +232,9 @@ impl Calls {
                     is_charged,
                 } => {
                     has_charged |= is_charged;
+                    if let Some(tally) = tally {
+                        tally.called(answer.as_ref().err().map(|fault| fault.code));
+                    }
                     acceptor.paused.remove(&id);
                     acceptor.call_server.finished(id, answer);
                 }

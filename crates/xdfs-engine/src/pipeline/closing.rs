@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use xdfs_proto::frame::{Exception, Frame, Scope};
 use xdfs_proto::{Code, Fault, Retry, Side};
+use xdfs_store::tally::Failing;
 
 use super::calls::refuse;
 use super::open::{no_such_session, refuse_join};
@@ -54,6 +55,10 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Sends the peer the reason or EOFT, and nothing to one that has ended the session itself.
     pub(super) fn begin_shutdown(&mut self) -> Turn {
+        self.tally();
+        if let (Err(fault), Some(tally)) = (self.result(), &self.tally) {
+            tally.failed(Failing::Session, fault.code);
+        }
         match self.result() {
             _ if self.ending.is_by_peer => {}
             Err(fault) if fault.side == Side::Local => {

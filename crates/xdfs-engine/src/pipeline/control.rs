@@ -9,6 +9,7 @@ use xdfs_proto::receiver::ReceiverOutput;
 use xdfs_proto::sender::SenderOutput;
 use xdfs_proto::{ChannelIndex, Code, Fault, FileId, NumberUse, Retry, SourceTag};
 use xdfs_store::Source;
+use xdfs_store::tally::Failing;
 
 use super::buffers::BLOCK_BYTES;
 use super::network_path::Workload;
@@ -18,6 +19,8 @@ use crate::channel::{Channel, Phase};
 use crate::command::Command;
 use crate::kernel::Kernel;
 use crate::storage::{SinkCompletion, SinkJob};
+use crate::tally::SessionTally;
+use crate::verdict::{SideTime, TimeShares};
 
 /// Bound in bytes on the control frames queued on one channel: far more than is ever queued for a
 /// peer that reads.
@@ -367,8 +370,14 @@ impl<K: Kernel> Pipeline<K> {
             if fault.path.is_empty() {
                 fault = fault.path(&request.path);
             }
-            self.sender.refuse(file, &fault);
+            self.refuse_request(file, &fault);
         }
+    }
+
+    /// Refuses what a downloading peer has asked for (acceptor).
+    pub(super) fn refuse_request(&mut self, file: FileId, fault: &Fault) {
+        self.count_failure(fault);
+        self.sender.refuse(file, fault);
     }
 
     /// Executes the outputs of the machines.
@@ -412,6 +421,7 @@ impl<K: Kernel> Pipeline<K> {
             SenderOutput::Failed { file, fault } => {
                 self.network_path.ended(file);
                 self.transfers.close_source(file);
+                self.count_failure(&fault);
                 self.transfer_ended(file, Err(fault));
             }
             SenderOutput::Finished {
@@ -423,7 +433,17 @@ impl<K: Kernel> Pipeline<K> {
                 failures,
             } => {
                 self.network_path.ended(file);
-                self.transfers.close_source(file);
+                let source = self.transfers.close_source(file);
+                if let (Some(source), Some(_)) = (source, &self.tally) {
+                    let spent = self.account() - source.opened;
+                    let peer = SideTime::of_peer(time, spent.all());
+                    let shares = TimeShares::of_sides(spent.of_sender(), peer);
+                    let count = |tally: &SessionTally| {
+                        tally.transferred(true, &shares);
+                        tally.repeated(retransmitted_bytes);
+                    };
+                    self.tally.as_ref().into_iter().for_each(count);
+                }
                 if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.set_retransmitted(retransmitted_bytes);
                     transfer.set_failures(failures);
@@ -521,6 +541,7 @@ impl<K: Kernel> Pipeline<K> {
             }
             ReceiverOutput::Failed { file, fault } => {
                 self.transfers.take_pack(file);
+                self.count_failure(&fault);
                 // Its user may try again at once, so the target has to be free before.
                 if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.set_fault(fault);
@@ -539,6 +560,10 @@ impl<K: Kernel> Pipeline<K> {
                 time,
                 failures,
             } => {
+                let shares = self.transfers.time_shares(file, time);
+                if let (Some(tally), Some(shares)) = (&self.tally, shares) {
+                    tally.transferred(false, &shares);
+                }
                 self.transfers.close_sink(file);
                 if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.set_failures(failures);
@@ -565,9 +590,7 @@ impl<K: Kernel> Pipeline<K> {
             ReceiverOutput::Open(offer) => self.handle_offer(offer),
             ReceiverOutput::Publish { file, length } => {
                 self.transfers.begin_storing(file);
-                if let Some(transfer) = self.transfers.started_mut(file) {
-                    transfer.count_again(self.receiver.repeated_bytes(file));
-                }
+                self.count_again(file, self.receiver.repeated_bytes(file));
                 if !self.write_pack(file) {
                     self.storage.submit(file, SinkJob::Publish { file, length });
                     self.process_completions();
@@ -588,9 +611,16 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
+    /// A transfer has failed.
+    fn count_failure(&self, fault: &Fault) {
+        if let Some(tally) = &self.tally {
+            tally.failed(Failing::Transfer, fault.code);
+        }
+    }
+
     /// Handles the results of the storage thread and of the workers.
     pub(super) fn process_completions(&mut self) {
-        if self.calls.process_completions() {
+        if self.calls.process_completions(self.tally.as_ref()) {
             self.bounds.catch_up();
         }
         self.process_store_completions();

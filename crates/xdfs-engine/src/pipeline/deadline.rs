@@ -18,6 +18,7 @@ impl<K: Kernel> Pipeline<K> {
             None => TICK,
         };
         self.timers.set_tick(self.now + tick.min(PROGRESS_INTERVAL));
+        self.tally();
         self.check_openings();
         if self.sender.poll_timeout().is_some_and(|t| t <= self.now) {
             self.sender.handle_timeout(self.now);

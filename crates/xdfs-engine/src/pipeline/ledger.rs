@@ -5,6 +5,7 @@ use std::ops::Sub;
 use std::time::Duration;
 
 use crate::storage::StoreTime;
+use crate::tally::Activity;
 use crate::verdict::SideTime;
 
 /// What keeps a session from moving payload until its next turn.
@@ -48,6 +49,19 @@ impl Spent {
     /// All of the time.
     pub(super) fn all(&self) -> Duration {
         self.all
+    }
+
+    /// The times in the order of [`Activity::ALL`].
+    pub(super) fn activities(&self) -> [Duration; Activity::ALL.len()] {
+        let named = self.cpu + self.source + self.target + self.payload + self.rate;
+        Activity::ALL.map(|activity| match activity {
+            Activity::Work => self.cpu,
+            Activity::Source => self.source,
+            Activity::Target => self.target,
+            Activity::Network => self.payload,
+            Activity::RateLimit => self.rate,
+            Activity::Idle => self.all.saturating_sub(named),
+        })
     }
 
     /// The account of a side that sends.

@@ -84,6 +84,7 @@ use crate::rate::Bounds;
 use crate::security::{PeerGuard, SessionGrant, assume_ids};
 use crate::storage::Storage;
 use crate::store_workers::StoreWorkers;
+use crate::tally::{ServerTally, SessionCounts, SessionTally};
 
 pub(crate) use buffers::BLOCK_BYTES;
 use buffers::Buffers;
@@ -176,6 +177,10 @@ pub struct Pipeline<K> {
     open_channels_max: u32,
     /// Bytes of payload received.
     received_bytes: u64,
+    /// Bytes of payload given to channels.
+    sent_bytes: u64,
+    /// The part of the session in the figures of its server (acceptor).
+    tally: Option<SessionTally>,
     timers: Timers,
     ending: Ending,
     network_path: NetworkPath,
@@ -320,6 +325,8 @@ impl<K: Kernel> Pipeline<K> {
             channel_set: ChannelSet::new(limits.idle_timeout),
             open_channels_max: 0,
             received_bytes: 0,
+            sent_bytes: 0,
+            tally: None,
             timers: Timers::new(TICK, limits.stall_timeout),
             ending: Ending::default(),
             network_path: NetworkPath::default(),
@@ -345,6 +352,31 @@ impl<K: Kernel> Pipeline<K> {
     /// Has the decisions about the network path told there, not only to the log.
     pub fn tell_decisions(&mut self, to: PathDecisions) {
         self.network_path.tell_to(to);
+    }
+
+    /// Counts the session in the figures of its server (acceptor).
+    pub(crate) fn count_in(&mut self, tally: &Arc<ServerTally>) {
+        let tally = SessionTally::begin(tally);
+        tally.channel_opened();
+        self.tally = Some(tally);
+    }
+
+    /// Brings the figures of the server up to date.
+    fn tally(&mut self) {
+        if self.tally.is_none() {
+            return;
+        }
+        let counts = SessionCounts {
+            channels: u64::from(self.count().live),
+            received_bytes: self.received_bytes,
+            sent_bytes: self.sent_bytes,
+            receiving: self.transfers.sinks() as u64,
+            sending: self.transfers.sources() as u64,
+            activities: self.account().activities(),
+        };
+        if let Some(tally) = &mut self.tally {
+            tally.add(counts);
+        }
     }
 
     fn set_parameters(&mut self, parameters: Parameters) {

@@ -71,6 +71,9 @@ impl<K: Kernel> Pipeline<K> {
         self.channel_set.up(index);
         self.open_channels_max = self.open_channels_max.max(self.count().staying);
         self.is_started |= self.parameters.may_start(self.count().live);
+        if let Some(tally) = &self.tally {
+            tally.channel_opened();
+        }
         if let Role::Initiator(dialer) = &self.role
             && dialer.level() == Level::Clear
             && let Some(channel) = self.channels.get_mut(slot)
@@ -647,6 +650,9 @@ impl<K: Kernel> Pipeline<K> {
         self.calls.channel_down();
         if let Some(fault) = why {
             tracing::info!(channel = %index, %peer, %fault, "a channel broke");
+            if let Some(tally) = &self.tally {
+                tally.channel_broke();
+            }
         }
         let is_opening = matches!(&self.role, Role::Initiator(dialer) if dialer.is_opening());
         if self.channel_set.is_empty() && !is_opening && !self.ending.has_ended() {

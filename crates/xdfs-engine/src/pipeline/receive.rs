@@ -515,6 +515,9 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Counts bytes of a download that are received more than once.
     pub(super) fn count_again(&mut self, file: FileId, bytes: u64) {
+        if let Some(tally) = &self.tally {
+            tally.repeated(bytes);
+        }
         if let Some(transfer) = self.transfers.started_mut(file) {
             transfer.count_again(bytes);
         }

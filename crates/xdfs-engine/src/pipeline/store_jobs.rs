@@ -113,7 +113,7 @@ impl<K: Kernel> Pipeline<K> {
             let submitted = workers.submit_read_pack(file, store, root, pack_request, memory);
             if let Err(fault) = submitted {
                 self.transfers.end_preparing(file);
-                self.sender.refuse(file, &fault.path(&request.path));
+                self.refuse_request(file, &fault.path(&request.path));
             }
         }
     }
@@ -269,7 +269,7 @@ impl<K: Kernel> Pipeline<K> {
                             self.open_offer(Box::new(pack), offer, 0, None, false)
                         });
                         if let Err(fault) = result {
-                            self.sender.refuse(file, &fault);
+                            self.refuse_request(file, &fault);
                         }
                     }
                 }

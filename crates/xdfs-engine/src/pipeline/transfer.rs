@@ -287,6 +287,9 @@ impl<K: Kernel> Pipeline<K> {
             self.transfers.set_ordered(file);
             block_size = block_size.min(piece_bytes() as u32);
         }
+        if let Some(tally) = self.tally.as_ref().filter(|_| resumed > 0) {
+            tally.resumed();
+        }
         if let Some(transfer) = self.transfers.started_mut(file) {
             transfer.set_path(opened.path.clone());
             transfer.set_resumed(if unverified { 0 } else { resumed });
@@ -352,6 +355,7 @@ impl<K: Kernel> Pipeline<K> {
             transfer.stored(time);
         }
         let own = spent.of_receiver(time);
+        self.transfers.stored(file, own);
         let report = own.report(self.parameters.reports_time());
         self.receiver.published(file, report, failures);
     }

@@ -47,6 +47,8 @@ impl FileEntry {
 struct SinkEntry {
     /// The account of the session when the file was offered.
     offered: Option<Spent>,
+    /// What this side did in the time of a transfer that is stored.
+    own: Option<SideTime>,
     /// Nothing is missing but the store's work.
     is_storing: bool,
     /// The offer, while a worker opens the sink.
@@ -283,6 +285,20 @@ impl Transfers {
         self.files.get(&file)?.sink.offered
     }
 
+    /// Everything is stored; `own` is what this side did in the time of the transfer.
+    pub(super) fn stored(&mut self, file: FileId, own: SideTime) {
+        if let Some(entry) = self.files.get_mut(&file) {
+            entry.sink.own = Some(own);
+        }
+    }
+
+    /// Where the time of a transfer went that is stored, with what the peer did.
+    pub(super) fn time_shares(&self, file: FileId, peer: TimeAccount) -> Option<TimeShares> {
+        let own = self.files.get(&file)?.sink.own?;
+        let peer = SideTime::of_peer(peer, own.all);
+        Some(TimeShares::of_sides(peer, own))
+    }
+
     /// The store works on a file alone, until its sink is closed or [`Self::end_storing`].
     pub(super) fn begin_storing(&mut self, file: FileId) {
         if let Some(entry) = self.files.get_mut(&file)
@@ -299,6 +315,11 @@ impl Transfers {
             self.storing -= usize::from(entry.sink.is_storing);
             entry.sink.is_storing = false;
         }
+    }
+
+    /// The number of sinks that are open or being opened.
+    pub(super) fn sinks(&self) -> usize {
+        self.sinks
     }
 
     /// Whether there are sinks, and nothing is missing for any but the store's work.

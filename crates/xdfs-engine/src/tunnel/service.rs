@@ -73,7 +73,12 @@ impl Tunnels {
 
     /// Whether there are no tunnels.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.table.is_empty()
+        self.len() == 0
+    }
+
+    /// The number of tunnels.
+    pub(crate) fn len(&self) -> usize {
+        self.0.table.len()
     }
 
     /// Takes a channel over, or refuses it. The answer to the peer is sent in any case.

@@ -71,8 +71,8 @@ impl Table {
         self.bundles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.lock_live().is_empty()
+    pub(super) fn len(&self) -> usize {
+        self.lock_live().len()
     }
 
     /// Gives a tunnel to `target` its place.

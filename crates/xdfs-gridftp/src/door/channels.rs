@@ -11,6 +11,7 @@ use mio::net::{TcpListener, TcpStream};
 use socket2::SockRef;
 use xdfs_access::{Access, Peer, Permit};
 use xdfs_proto::{Code, Fault};
+use xdfs_store::tally::{Gauge, One, Tally};
 use xdfs_sys::poll::{Event, Poller, Token};
 
 use super::stripes::Stripes;
@@ -52,6 +53,8 @@ pub(super) struct Connection {
     sent: usize,
     /// Of the limits of the user.
     _permit: Option<Permit>,
+    /// In the figures of the server.
+    _one: One<Tally>,
 }
 
 /// All of a session. See the module documentation.
@@ -401,7 +404,9 @@ impl Channels {
             block: Vec::new(),
             sent: 0,
             _permit: permit,
+            _one: Gauge::one(&self.context.tally, |tally| &tally.channels),
         };
+        self.context.tally.channels_opened.add(1);
         match (is_open, &self.protection) {
             (true, Protection::Context { .. }) => self.unproved.push(connection),
             _ => self.connections.push(connection),

@@ -87,6 +87,8 @@ pub(super) struct Link<'a> {
     pub(super) started: Instant,
     /// Set when something moved.
     pub(super) has_moved: bool,
+    /// Bytes of payload that this step has moved.
+    pub(super) moved_bytes: u64,
     /// The rate limit lets nothing pass before, by what this step has seen. It is looked at once:
     /// if it were looked at again after a decision, it could have opened in between, and nothing
     /// would wake the session.
@@ -97,6 +99,7 @@ impl Link<'_> {
     /// Counts bytes of payload.
     pub(super) fn moved(&mut self, bytes: u64) {
         self.has_moved = true;
+        self.moved_bytes += bytes;
         self.machine.moved(bytes);
         if let Some(share) = &mut self.share {
             share.take(bytes, self.clock.instant() - self.started);

@@ -282,6 +282,7 @@ impl<'a> Node<'a> {
             share: None,
             started: self.started,
             has_moved: false,
+            moved_bytes: 0,
             paused_until: None,
         };
         let result = job.step(&mut link);

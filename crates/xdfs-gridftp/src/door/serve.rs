@@ -15,6 +15,7 @@ use xdfs_proto::{Code, Fault};
 use xdfs_security::Method;
 use xdfs_store::Store;
 use xdfs_store::rate::Share;
+use xdfs_store::tally::{Failing, Gauge, One, Tally};
 use xdfs_sys::poll::{Event, Poller};
 
 use super::calls::Calls;
@@ -84,6 +85,8 @@ struct Server {
     channels: Channels,
     calls: Calls,
     job: Option<Job>,
+    /// The running transfer, in the figures of the server.
+    running: Option<One<Tally>>,
     buffer: Vec<u8>,
     /// For the next segment.
     memory: SegmentMemory,
@@ -163,6 +166,7 @@ impl Server {
             user: None,
             calls: Calls::default(),
             job: None,
+            running: None,
             buffer: Vec::new(),
             memory: SegmentMemory::default(),
             started: now,
@@ -334,11 +338,13 @@ impl Server {
                     self.machine.abandon(why);
                 }
                 Some(action) => {
+                    let is_transfer = matches!(action, Action::Transfer(_));
                     let result = self.begin(action);
                     match result {
                         Ok(Some(outcome)) => self.machine.complete(Ok(outcome)),
                         // It goes on as a job.
                         Ok(None) => break,
+                        Err(fault) if is_transfer => self.fail_as(Failing::Transfer, fault),
                         Err(fault) => self.fail(fault),
                     }
                 }
@@ -652,6 +658,11 @@ impl Server {
         let transaction = transaction.map(|own| own.id);
         self.machine
             .begun(prepared.reuses, unique.as_deref(), transaction);
+        let of: fn(&Tally) -> &Gauge = match job {
+            Job::Upload(_) => |tally| &tally.receiving,
+            _ => |tally| &tally.sending,
+        };
+        self.running = Some(Gauge::one(&self.context.tally, of));
         self.job = Some(job);
         self.moved_at = self.context.clock.instant();
         Ok(())
@@ -722,16 +733,30 @@ impl Server {
             share: user.and_then(|user| user.share.as_mut()),
             started: self.started,
             has_moved: false,
+            moved_bytes: 0,
             paused_until: None,
         };
         let result = job.step(&mut link);
+        let moved_bytes = link.moved_bytes;
         if link.has_moved {
             self.moved_at = self.context.clock.instant();
+        }
+        let tally = &self.context.tally;
+        match &job {
+            Job::Checksum(_) => {}
+            Job::Download(_) => tally.sent_bytes.add(moved_bytes),
+            Job::Upload(_) => tally.received_bytes.add(moved_bytes),
         }
         match result {
             Ok(Step::Done(outcome)) => {
                 if let Some(mode) = job.mode() {
                     self.channels.settle(mode);
+                }
+                self.running = None;
+                match &job {
+                    Job::Checksum(_) => {}
+                    Job::Download(_) => tally.sent.add(1),
+                    Job::Upload(_) => tally.received.add(1),
                 }
                 self.machine.complete(Ok(outcome));
                 self.active_at = self.context.clock.instant();
@@ -758,7 +783,18 @@ impl Server {
 
     /// The running action has failed.
     fn fail(&mut self, fault: Fault) {
+        let what = match (&self.running, self.machine.is_logged_in()) {
+            (Some(_), _) => Failing::Transfer,
+            (None, true) => Failing::Call,
+            (None, false) => Failing::Login,
+        };
+        self.fail_as(what, fault);
+    }
+
+    fn fail_as(&mut self, what: Failing, fault: Fault) {
         tracing::debug!(%fault, "a GridFTP command fails");
+        self.running = None;
+        self.context.tally.failures.count(what, fault.code);
         if let Some(mut job) = self.job.take() {
             self.drop_failed(&mut job, &fault);
         }

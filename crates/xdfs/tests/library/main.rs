@@ -11,6 +11,7 @@ mod awaited;
 mod cold;
 mod examples;
 mod jobs;
+mod metrics;
 #[cfg(unix)]
 mod operations;
 mod queue;
