@@ -18,6 +18,7 @@ use xdfs::{Code, Fault};
 use crate::access::{User, digest};
 use crate::id::{JobId, ScheduleId};
 use crate::manifest::{self, Cursor};
+use crate::metrics;
 use crate::model::{FailurePage, FilePage, JobDetail, JobPage, Schedule, SchedulePage};
 use crate::problem::Problem;
 use crate::secrets::check_named;
@@ -40,6 +41,12 @@ type Answer<T> = Result<T, Problem>;
 pub(crate) async fn health(State(shared): State<Arc<Shared>>) -> Answer<&'static str> {
     shared.store.jobs(None, None, None, 1).await?;
     Ok("ok\n")
+}
+
+/// `GET /metrics`: figures for monitoring.
+pub(crate) async fn metrics(State(shared): State<Arc<Shared>>) -> Answer<Response> {
+    let text = metrics::metrics(&shared).await?;
+    Ok(([(CONTENT_TYPE, metrics::TYPE)], text).into_response())
 }
 
 /// The parameters in a path.

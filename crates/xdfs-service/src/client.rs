@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use ureq::http::{Response, StatusCode};
 use ureq::typestate::WithBody;
 use ureq::{Agent, RequestBuilder};
+use xdfs::metrics::Scrape;
 use xdfs::{Code, Fault, RemotePlace};
 
 use crate::access::{NewToken, Secret, TokenPage, TokenRequest, random, read_token};
@@ -28,6 +29,53 @@ const OPERATION: &str = "ask the service";
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Most bytes of an answer.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
+/// Most bytes of the text of metrics.
+const METRICS_BYTES_MAX: u64 = 4 << 20;
+
+/// The URL of the running service with this state folder; `None` if none runs.
+#[must_use]
+pub fn running_url(folder: &Path) -> Option<String> {
+    let text = fs::read_to_string(folder.join(URL_FILE)).ok()?;
+    Some(text.trim().trim_end_matches('/').to_owned())
+}
+
+/// Reads the metrics of a server or a service at `url`, by HTTP without TLS.
+///
+/// # Errors
+/// It can't be reached, or has no metrics.
+pub fn read_metrics(url: &str) -> Result<Scrape, Fault> {
+    const READ: &str = "read metrics";
+    const READ_TIMEOUT: Duration = Duration::from_secs(10);
+    let unreached = |error: ureq::Error| {
+        let code = match error {
+            ureq::Error::Timeout(_) => Code::DeadlineExceeded,
+            _ => Code::ConnectionRefused,
+        };
+        Fault::new(code, READ, error.to_string())
+            .path(url)
+            .hint("is `xdfs serve --metrics` or `xdfs service` running there?")
+    };
+    let answer = agent(READ_TIMEOUT).get(format!("{url}/metrics")).call();
+    let mut answer = answer.map_err(unreached)?;
+    if !answer.status().is_success() {
+        let cause = format!("the answer is {}", answer.status());
+        return Err(Fault::new(Code::ProtocolViolation, READ, cause).path(url));
+    }
+    let body = answer.body_mut().with_config().limit(METRICS_BYTES_MAX);
+    let text = body.read_to_string().map_err(unreached)?;
+    Scrape::read(&text).map_err(|fault| fault.path(url))
+}
+
+fn agent(timeout: Duration) -> Agent {
+    Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .timeout_global(Some(timeout))
+        .proxy(None)
+        .user_agent(concat!("xdfs/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .new_agent()
+}
 
 /// The login of a client to a service.
 #[derive(Clone)]
@@ -100,16 +148,8 @@ impl ServiceClient {
                 })?
             }
         };
-        let agent = Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .timeout_global(Some(TIMEOUT))
-            .proxy(None)
-            .user_agent(concat!("xdfs/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .new_agent();
         Ok(Self {
-            agent,
+            agent: agent(TIMEOUT),
             url: url.trim().trim_end_matches('/').to_owned(),
             authorization: Secret::from_text(authorization),
         })

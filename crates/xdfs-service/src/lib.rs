@@ -32,6 +32,7 @@ mod inventory;
 mod lease;
 mod live;
 mod manifest;
+mod metrics;
 mod model;
 mod page;
 mod problem;
@@ -52,7 +53,7 @@ mod webhook;
 mod worker;
 
 pub use access::{NewToken, Scope, ServiceUsers, Token, TokenPage, TokenRequest};
-pub use client::{ServiceClient, ServiceLogin};
+pub use client::{ServiceClient, ServiceLogin, read_metrics, running_url};
 pub use database::DatabaseUrl;
 pub use failure::Failure;
 pub use id::{JobId, ScheduleId};

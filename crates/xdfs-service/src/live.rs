@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, broadcast, watch};
 
 use crate::id::JobId;
+use crate::metrics::Tally;
 use crate::model::LiveTransfer;
 
 /// Changes that a slow listener may be behind. One that is further behind looks at everything
@@ -21,6 +22,8 @@ pub(crate) async fn is_set(flag: &mut watch::Receiver<bool>) {
 /// The progress of running jobs, and the news that a job has changed.
 #[derive(Debug)]
 pub(crate) struct Live {
+    /// The counts of this process.
+    pub(crate) tally: Tally,
     transfers: Mutex<HashMap<JobId, LiveTransfer>>,
     changes: broadcast::Sender<JobId>,
     any: Notify,
@@ -29,6 +32,7 @@ pub(crate) struct Live {
 impl Live {
     pub(crate) fn new() -> Self {
         Self {
+            tally: Tally::default(),
             transfers: Mutex::default(),
             changes: broadcast::Sender::new(CHANGES_MAX),
             any: Notify::new(),
@@ -44,6 +48,13 @@ impl Live {
     /// The running transfer of a job.
     pub(crate) fn transfer(&self, id: JobId) -> Option<LiveTransfer> {
         self.transfers().get(&id).cloned()
+    }
+
+    /// The number of running transfers, and the bytes that arrive in a second in all of them.
+    pub(crate) fn running(&self) -> (u64, u64) {
+        let transfers = self.transfers();
+        let rates = transfers.values().filter_map(|transfer| transfer.rate);
+        (transfers.len() as u64, rates.sum())
     }
 
     /// A job has changed, and perhaps so far has its transfer come.

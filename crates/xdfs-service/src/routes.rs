@@ -115,6 +115,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .layer(from_fn_with_state(Arc::clone(&shared), page_user));
     let open = Router::new()
         .route("/healthz", get(api::health))
+        .route("/metrics", get(api::metrics))
         .route("/login", get(login::show).post(login::log_in))
         .route("/logout", post(login::log_out))
         .route("/icon.svg", get(page::icon))
@@ -126,6 +127,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .merge(open)
         .merge(api)
         .layer(from_fn(headers))
+        .layer(from_fn_with_state(Arc::clone(&shared), counted))
         .with_state(shared)
 }
 
@@ -297,6 +299,13 @@ async fn page_account(Extension(user): Extension<User>, request: Request, next: 
         Ok(()) => next.run(request).await,
         Err(problem) => PageProblem::from(problem).into_response(),
     }
+}
+
+/// Counts the answers.
+async fn counted(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    shared.live.tally.answered(response.status());
+    response
 }
 
 async fn headers(request: Request, next: Next) -> Response {

@@ -9,6 +9,7 @@
 mod backup;
 mod changes;
 mod claims;
+mod figures;
 mod jobs;
 mod leases;
 mod manifests;

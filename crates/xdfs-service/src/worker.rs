@@ -27,6 +27,7 @@ use crate::id::JobId;
 use crate::inventory::{Completion, Inventory, ask_for_digests};
 use crate::lease::Lease;
 use crate::live::{Live, is_set};
+use crate::metrics::Moved;
 use crate::model::{Counts, LiveTransfer};
 use crate::secrets::{Keyring, SealingKey};
 use crate::sessions::{Sessions, TransferSessions, Whose};
@@ -476,6 +477,8 @@ impl Workers {
                     worker,
                     position,
                     counts: Counts::default(),
+                    moved: Moved::default(),
+                    counted: Moved::default(),
                     marks: VecDeque::new(),
                     retried: None,
                     first_failure: None,
@@ -510,16 +513,19 @@ impl Workers {
             }
         }
         run.has_progress |= end.counts.bytes > task.bytes;
+        let tally = &self.live.tally;
         let ended = match end
             .failure
             .take_if(|failure| failure.may_pass() && run.may_retry())
         {
             Some(failure) => {
+                tally.postponed(&failure);
                 let counts = &end.counts;
                 stored!(id, store.postpone_transfer(id, worker, position, counts))?;
                 TransferEnd::Postponed(Box::new(failure))
             }
             None => {
+                tally.ended(end.limited_by, end.failure.as_ref());
                 stored!(id, store.end_transfer(id, worker, position, &end))?;
                 match end.failure {
                     None => TransferEnd::Succeeded,
@@ -584,6 +590,9 @@ struct Follower<'a> {
     /// The path of a tree at the target.
     target: Option<Vec<u8>>,
     counts: Counts,
+    /// What this attempt has moved, and what of it is counted for the metrics.
+    moved: Moved,
+    counted: Moved,
     /// The bytes at the last times at which they were shown.
     marks: VecDeque<(Instant, u64)>,
     retried: Option<Failure>,
@@ -648,6 +657,7 @@ impl Follower<'_> {
             }
         }
         self.store_failures().await;
+        self.count();
         // It has ended, so this doesn't wait.
         running.wait()
     }
@@ -683,7 +693,14 @@ impl Follower<'_> {
         bytes.saturating_mul(1000).checked_div(milliseconds)
     }
 
+    /// Counts what has been moved since the last time for the metrics.
+    fn count(&mut self) {
+        let before = mem::replace(&mut self.counted, self.moved);
+        self.workers.live.tally.moved(before, self.moved);
+    }
+
     fn show(&mut self) {
+        self.count();
         let transfer = LiveTransfer {
             position: self.position,
             rate: self.rate(),
@@ -698,6 +715,7 @@ impl Follower<'_> {
         match event {
             JobEvent::Progress(progress) => {
                 self.counts.bytes = progress.bytes;
+                self.moved.bytes = progress.bytes.saturating_sub(progress.resumed_bytes);
                 self.counts.bytes_total = progress.bytes_total;
                 self.retried = None;
             }
@@ -740,6 +758,11 @@ impl Follower<'_> {
         self.counts.bytes = tree.bytes + tree.resumed.bytes + tree.activity.in_flight_bytes;
         self.counts.files = tree.files + tree.resumed.files;
         self.counts.failed = tree.failed;
+        self.moved = Moved {
+            bytes: tree.bytes + tree.activity.in_flight_bytes,
+            files: tree.files,
+            failed: tree.failed,
+        };
     }
 
     /// Whether all files of the result have a row.
@@ -773,6 +796,8 @@ impl Follower<'_> {
                     files: 1,
                     failed: 0,
                 };
+                self.moved.bytes = file.bytes.saturating_sub(file.resumed_bytes);
+                self.moved.files = 1;
                 Some(file.time_shares)
             }
             JobResult::Tree(tree) => {
@@ -785,6 +810,7 @@ impl Follower<'_> {
             }
             _ => None,
         };
+        self.count();
         if self.counts.failed == 0 {
             self.counts.bytes_total = Some(self.counts.bytes);
         }

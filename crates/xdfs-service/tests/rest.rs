@@ -713,3 +713,90 @@ fn other_users_can_neither_change_nor_read_the_files_of_a_service() {
     }
     drop(service);
 }
+
+/// The documented names, with their types and labels.
+fn documented_metrics() -> Vec<(String, String, String)> {
+    const PAGE: &str = include_str!("../../../docs/metrics.md");
+    let sections = ["## Of the service\n", "## Of both\n"].map(|heading| {
+        let (_, rest) = PAGE.split_once(heading).unwrap();
+        rest.split("\n## ").next().unwrap()
+    });
+    let rows = sections.iter().flat_map(|section| section.lines());
+    rows.filter(|line| line.starts_with("| `"))
+        .map(|row| {
+            let cells: Vec<_> = row
+                .split('|')
+                .map(|cell| cell.trim().replace('`', ""))
+                .collect();
+            (cells[1].clone(), cells[2].clone(), cells[3].clone())
+        })
+        .collect()
+}
+
+#[test]
+fn metrics_are_those_of_the_page_and_need_no_login() {
+    let scene = Scene::new();
+    let metrics = || {
+        let answer = agent()
+            .get(format!("{}/metrics", scene.url))
+            .call()
+            .unwrap();
+        assert_eq!(answer.status(), 200);
+        let kind = answer.headers()["content-type"].to_str().unwrap();
+        assert!(kind.starts_with("application/openmetrics-text;"), "{kind}");
+        text(answer)
+    };
+    let source = scene.path("source");
+    fs::write(&source, vec![7; 300_000]).unwrap();
+    let missing = scene.path("missing");
+    let jobs = [
+        scene.upload(&source, "a", None),
+        scene.upload(&missing, "b", None),
+    ];
+    let detail = scene
+        .client()
+        .submit(&Submission::new("label-of-a-user", jobs.into()), "k");
+    let id = detail.unwrap().job.id;
+    scene.until_ended(id);
+
+    let text = metrics();
+    let scrape = xdfs::metrics::Scrape::read(&text).unwrap();
+    let of = |name: &str, labels: &[(&str, &str)]| scrape.sum(name, labels);
+    assert_eq!(of("xdfs_service_jobs", &[("state", "failed")]), Some(1.0));
+    assert_eq!(of("xdfs_service_jobs", &[]), Some(1.0));
+    assert_eq!(of("xdfs_service_content_bytes_total", &[]), Some(300_000.0));
+    assert_eq!(of("xdfs_service_files_total", &[]), Some(1.0));
+    for result in ["succeeded", "failed"] {
+        let labels = [("result", result)];
+        assert_eq!(
+            of("xdfs_service_transfers_total", &labels),
+            Some(1.0),
+            "{result}"
+        );
+    }
+    let not_found = [("code", "not-found")];
+    assert_eq!(of("xdfs_service_failures_total", &not_found), Some(1.0));
+    assert_eq!(of("xdfs_service_transfers_limited_total", &[]), Some(1.0));
+    assert_eq!(of("xdfs_service_transfers_running", &[]), Some(0.0));
+    assert!(of("xdfs_service_requests_total", &[("status", "2xx")]) > Some(0.0));
+    assert!(
+        !text.contains("label-of-a-user") && !text.contains("missing"),
+        "{text}"
+    );
+
+    let documented = documented_metrics();
+    for (name, kind, labels) in &documented {
+        let is_there = text.contains(&format!("# TYPE {name} {kind}\n"));
+        assert!(is_there || !cfg!(target_os = "linux"), "{name} {kind}");
+        let total = format!("{name}_total");
+        for sample in scrape.of(name).chain(scrape.of(&total)) {
+            let own: Vec<_> = sample.labels.keys().map(String::as_str).collect();
+            assert_eq!(own.join(" "), *labels, "{name}");
+        }
+    }
+    let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    for family in families {
+        let (name, _) = family.split_once(' ').unwrap();
+        assert!(documented.iter().any(|(own, ..)| own == name), "{name}");
+    }
+}
