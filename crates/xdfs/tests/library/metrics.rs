@@ -151,7 +151,6 @@ fn answered(text: &str) -> BTreeMap<String, (String, BTreeSet<String>, String)> 
             let samples = scrape.of(name).chain(scrape.of(&total));
             let labels = samples.flat_map(|sample| sample.labels.keys().cloned());
             let help = line("HELP", name).unwrap();
-            let help = help.strip_suffix('.').unwrap_or(&help).to_owned();
             let row = (line("TYPE", name).unwrap(), labels.collect(), help);
             (name.to_owned(), row)
         })
@@ -191,7 +190,7 @@ fn no_label_has_a_value_that_clients_choose() {
     let client = client(serving.addr, |_| {});
     let count = |of: &Scrape| of.samples.len();
     let mut before = None;
-    for name in ["first", "second", "third"] {
+    for name in ["alpha-name", "beta-name", "gamma-name"] {
         let missing = LocalPlace::Path(tree.join("missing"));
         let path = format!("/{name}").into_bytes();
         let failed = client.download(&path, &missing, &TransferOptions::default());
@@ -201,4 +200,72 @@ fn no_label_has_a_value_that_clients_choose() {
         assert!(!text.contains(name), "{text}");
         assert_eq!(*before.get_or_insert(count(&now)), count(&now));
     }
+}
+
+/// The metrics in an expression of Prometheus, with the labels in braces behind them.
+fn metrics_in(expression: &str) -> Vec<(String, Vec<String>)> {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut found = Vec::new();
+    let mut rest = expression;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_alphabetic()) {
+        rest = &rest[at..];
+        let end = rest.find(|c| !is_of_name(c)).unwrap_or(rest.len());
+        let (word, behind) = rest.split_at(end);
+        rest = behind;
+        if !["xdfs_", "process_"]
+            .iter()
+            .any(|own| word.starts_with(own))
+        {
+            continue;
+        }
+        let mut labels = Vec::new();
+        if let Some(inner) = rest.strip_prefix('{') {
+            let (inner, behind) = inner.split_once('}').unwrap();
+            let each = inner
+                .split(',')
+                .map(|label| label.split(['=', '!']).next().unwrap());
+            labels.extend(each.map(str::to_owned));
+            rest = behind;
+        }
+        found.push((word.to_owned(), labels));
+    }
+    found
+}
+
+#[test]
+fn the_dashboard_has_documented_names_only() {
+    const DASHBOARD: &str = include_str!("../../../../contrib/grafana/xdfs.json");
+    let mut rows = documented("## Of a server\n");
+    rows.extend(documented("## Of the service\n"));
+    rows.extend(documented("## Of both\n"));
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
+    let (mut used, mut waiting) = (BTreeSet::new(), vec![&dashboard]);
+    while let Some(value) = waiting.pop() {
+        match value {
+            serde_json::Value::Array(all) => waiting.extend(all),
+            serde_json::Value::Object(fields) => {
+                waiting.extend(fields.values());
+                let expression = fields.get("expr").or(fields.get("definition"));
+                let Some(expression) = expression.and_then(|own| own.as_str()) else {
+                    continue;
+                };
+                let metrics = metrics_in(expression);
+                assert!(!metrics.is_empty(), "{expression}");
+                for (name, labels) in metrics {
+                    let base = name.strip_suffix("_total").unwrap_or(&name);
+                    let row = rows.get(base);
+                    let (kind, own, _) = row.unwrap_or_else(|| panic!("{name}: {expression}"));
+                    assert_eq!(kind == "counter", base != name, "{expression}");
+                    // What Prometheus adds.
+                    let unknown = labels
+                        .iter()
+                        .find(|l| *l != "instance" && !own.contains(*l));
+                    assert_eq!(unknown, None, "{expression}");
+                    used.insert(base.to_owned());
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(used.len() > 30, "{used:?}");
 }
