@@ -17,7 +17,8 @@ use xdfs::{Code, Fault};
 
 use crate::access::{User, digest};
 use crate::id::{JobId, ScheduleId};
-use crate::manifest::{self, Cursor};
+use crate::listed::Cursor;
+use crate::manifest_body;
 use crate::metrics;
 use crate::model::{FailurePage, FilePage, JobDetail, JobPage, Schedule, SchedulePage};
 use crate::problem::Problem;
@@ -281,7 +282,7 @@ pub(crate) async fn manifest(
     State(shared): State<Arc<Shared>>,
     Parameters(id): Parameters<String>,
 ) -> Answer<Response> {
-    let body = manifest::body(shared, id.parse()?).await?;
+    let body = manifest_body::body(shared, id.parse()?).await?;
     Ok(([(CONTENT_TYPE, "application/jsonl")], body).into_response())
 }
 

@@ -303,7 +303,7 @@ impl ServiceClient {
         self.read(request.send(Self::written(settings)?))
     }
 
-    /// Makes a schedule, which submits a job whenever its time has come. One whose answer is lost
+    /// Makes a schedule, which submits a job whenever it is due. One whose answer is lost
     /// can be made again with the same key.
     ///
     /// # Errors

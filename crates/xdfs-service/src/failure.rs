@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use xdfs::record::Record;
 use xdfs::{Code, Fault};
 
+use crate::time::Time;
+
 /// A fault in its text form, of which [`Record::error`] is the definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
@@ -79,6 +81,13 @@ impl Failure {
             Code::ShuttingDown,
         ];
         self.retry != "never" || PASSING.iter().any(|code| code.as_str() == self.code)
+    }
+
+    /// The failure of a job that was not done by its deadline.
+    pub(crate) fn late(deadline: Time) -> Self {
+        let cause = format!("it was not done by its deadline, {deadline}");
+        let fault = Fault::new(Code::DeadlineExceeded, "run the job", cause);
+        (&fault.hint("retry it, without a deadline or with a later one")).into()
     }
 
     /// The failure as a sentence, without its remedy.

@@ -1,5 +1,5 @@
-//! The files of a transfer whose job keeps a list of them: those that a copy reports, and at its end
-//! those that it didn't, since they had arrived before.
+//! The files of a transfer whose job keeps a list of them: those that a copy reports, and at its
+//! end those that it didn't, since they had arrived before.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,9 +13,8 @@ use xdfs::{
     TreeOptions,
 };
 
-use crate::access::hex;
 use crate::id::JobId;
-use crate::manifest::{FilePath, ListedFile};
+use crate::listed::{FilePath, ListedFile, hex};
 use crate::sessions::TransferSessions;
 use crate::store::{Store, Unlisted};
 use crate::time::Time;

@@ -25,13 +25,16 @@ mod access;
 mod api;
 mod client;
 mod database;
+mod deliveries;
 mod exact;
 mod failure;
 mod id;
 mod inventory;
 mod lease;
+mod listed;
 mod live;
 mod manifest;
+mod manifest_body;
 mod metrics;
 mod model;
 mod page;
@@ -57,7 +60,8 @@ pub use client::{ServiceClient, ServiceLogin, read_metrics, running_url};
 pub use database::DatabaseUrl;
 pub use failure::Failure;
 pub use id::{JobId, ScheduleId};
-pub use manifest::{Cursor, FilePath, ListedFile, Manifest, manifest_key_file, read_manifest_key};
+pub use listed::{Cursor, FilePath, ListedFile};
+pub use manifest::{Manifest, manifest_key_file, read_manifest_key};
 pub use model::{
     Counts, EntryFailure, FailurePage, FilePage, JobDetail, JobPage, JobSummary, Schedule,
     SchedulePage, Transfer, TransferState, Transition, Webhook, WebhookState,

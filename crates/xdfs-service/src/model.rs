@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::id::{JobId, ScheduleId};
-use crate::manifest::{Cursor, ListedFile};
+use crate::listed::{Cursor, ListedFile};
 use crate::state::StateName;
 use crate::time::Time;
 
@@ -253,7 +253,7 @@ pub struct FilePage {
     pub next: Option<Cursor>,
 }
 
-/// A schedule, which submits a job whenever its time has come.
+/// A schedule, which submits a job whenever it is due.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// Its id.

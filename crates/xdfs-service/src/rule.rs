@@ -133,7 +133,7 @@ impl Rule {
         }
     }
 
-    /// The next time in the future, after `last`, whose time has come: those that were missed
+    /// The next time in the future, after `last`, which is past: those that were missed
     /// meanwhile are left out.
     pub(crate) fn next(&self, last: Time, now: Time) -> Option<Time> {
         match self {

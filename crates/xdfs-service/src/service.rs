@@ -24,9 +24,9 @@ use crate::sessions::Sessions;
 use crate::shared::Shared;
 use crate::state::ProcessId;
 use crate::store::{self, Store};
-use crate::upkeep;
-use crate::webhook::{self, WebhookOptions, Webhooks};
+use crate::webhook::{WebhookOptions, Webhooks};
 use crate::worker::Workers;
+use crate::{deliveries, upkeep};
 
 const START: &str = "start the service";
 /// The file with the URL of the running service.
@@ -307,7 +307,7 @@ async fn serve(
     let closing = shared.closing.subscribe();
     let keeping = tokio::spawn(upkeep::run(Arc::clone(&shared), keep, closing));
     let closing = shared.closing.subscribe();
-    let sending = tokio::spawn(webhook::run(Arc::clone(&shared), closing));
+    let sending = tokio::spawn(deliveries::run(Arc::clone(&shared), closing));
     let mut closing = shared.closing.subscribe();
     let router = router(Arc::clone(&shared)).into_make_service_with_connect_info::<SocketAddr>();
     let served = axum::serve(listener, router)

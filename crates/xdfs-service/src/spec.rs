@@ -1,15 +1,16 @@
 //! Submissions: what a client wants to be done, as it writes it.
 
 mod contradictions;
+mod url;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use xdfs::{Code, Fault, Job, JobPlace, RemotePlace};
 
 use self::contradictions::contradiction;
+pub(crate) use self::url::check_url;
 use crate::rule::Rule;
 use crate::sessions::check_server_of_user;
 use crate::time::{Moment, Time};
-use crate::webhook;
 
 /// Version of the form of a submission.
 const VERSION: u32 = 1;
@@ -131,7 +132,7 @@ impl Submission {
         check_label(&self.label)?;
         check_priority(self.priority)?;
         if let Some(url) = &self.webhook {
-            webhook::check_url(url)?;
+            check_url(url)?;
         }
         let count = self.transfers.len();
         if count == 0 || count > TRANSFERS_MAX {

@@ -1,4 +1,4 @@
-//! What has to happen when its time has come, without a request: deadlines, the jobs of schedules,
+//! What has to happen when it is due, without a request: deadlines, the jobs of schedules,
 //! and the end of what is kept.
 
 use std::sync::Arc;
@@ -16,13 +16,6 @@ use crate::time::Time;
 
 /// Longest time between two looks: clocks can be set.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-
-/// The failure of a job that was not done by its deadline.
-pub(crate) fn late(deadline: Time) -> Failure {
-    let cause = format!("it was not done by its deadline, {deadline}");
-    let fault = Fault::new(Code::DeadlineExceeded, "run the job", cause);
-    (&fault.hint("retry it, without a deadline or with a later one")).into()
-}
 
 /// Looks after all jobs until the service ends. Ended ones are kept for `keep`, or for ever.
 pub(crate) async fn run(
@@ -56,7 +49,7 @@ async fn look(shared: &Shared, keep: Option<Duration>) -> Result<Option<Time>, F
         let Some(deadline) = shared.store.deadline(id).await? else {
             continue;
         };
-        let change = Change::Expire(Box::new(late(deadline)));
+        let change = Change::Expire(Box::new(Failure::late(deadline)));
         let reason = format!("its deadline was {deadline}");
         let expired = shared.store.change(id, change, &Actor::Service, &reason);
         match expired.await {

@@ -35,7 +35,6 @@ use crate::spec::check_for_user;
 use crate::state::{Actor, Change, State, WorkerId};
 use crate::store::{End, Retries, Store, Task};
 use crate::time::Time;
-use crate::upkeep::late;
 
 /// Time between two steps that are stored. After a kill, this much of the counts is older than the
 /// files are; the mover's own journals say what is done.
@@ -327,7 +326,7 @@ impl Workers {
             JobEnd::Stopped => match self.passed_deadline(id).await {
                 Some(deadline) => {
                     let reason = format!("its deadline was {deadline}");
-                    (Change::Fail(Box::new(late(deadline))), reason)
+                    (Change::Fail(Box::new(Failure::late(deadline))), reason)
                 }
                 None => (Change::Stopped, "it was stopped".to_owned()),
             },

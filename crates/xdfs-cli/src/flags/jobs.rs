@@ -222,7 +222,7 @@ Examples:
   xdfs submit -r runs lab:archive          a directory
   xdfs submit --sync runs lab:runs         only what differs
   xdfs submit --wait -r runs lab:archive   until it ends, with the exit code of the job
-  xdfs submit --sync --every '30 2 * * *' runs lab:runs    each night, until 'xdfs schedule delete'")]
+  xdfs submit --sync --every '30 2 * * *' runs lab:runs    each night")]
 pub(crate) struct SubmitFlags {
     /// The source: a local path, or a URL.
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
@@ -274,8 +274,8 @@ pub(crate) struct SubmitFlags {
     pub(crate) at: Option<Moment>,
 
     /// Submit such a job again and again: at an interval of a minute or more, such as 6h, or at
-    /// times of cron, such as '30 2 * * 1-5' or '30 2 * * 1-5 Europe/Berlin'. The id of the schedule
-    /// is printed. A time at which the last job has not ended is skipped. Without --at the schedule
+    /// times of cron, such as '30 2 * * 1-5' or '30 2 * * 1-5 Europe/Berlin'. The schedule's id is
+    /// printed. A time at which the last job has not ended is skipped. Without --at the schedule
     /// begins at once; --deadline and --keep are durations then.
     #[arg(long, value_name = "RULE", conflicts_with = "wait")]
     pub(crate) every: Option<String>,
@@ -323,7 +323,7 @@ pub(crate) struct JobsFlags {
 
 /// List the schedules of the service, the newest first.
 ///
-/// A schedule submits a job whenever its time has come; 'xdfs submit --every' makes one. Times that
+/// A schedule submits a job whenever it is due; 'xdfs submit --every' makes one. Times that
 /// pass while the service doesn't run are made up for by one job.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SchedulesFlags {

@@ -25,12 +25,15 @@ pub(crate) fn verify_manifest(context: &Context, flags: &VerifyFlags) -> u8 {
 }
 
 fn verify(command: &mut PathCommand, flags: &VerifyFlags) -> Result<(), Fault> {
-    let key = match (&flags.signer, flags.data.data.clone().or_else(state::service)) {
+    let key = match (
+        &flags.signer,
+        flags.data.data.clone().or_else(state::service),
+    ) {
         (Some(key), _) => read_manifest_key(key)?,
         (None, Some(folder)) => {
             read_manifest_key(&manifest_key_file(&folder)).map_err(|fault| match fault.code {
                 Code::NotFound => fault.hint(
-                    "name the public key of the service with --signer: manifest-key.pub in its folder",
+                    "name the service's public key with --signer: manifest-key.pub in its folder",
                 ),
                 _ => fault,
             })?

@@ -35,7 +35,7 @@ pub fn sign_message(
 }
 
 /// The key that has signed the message with this SHA-512 for this purpose; `None` if the signature
-/// is of none, or of another message or purpose. Whether the key is believed is a separate question.
+/// is of none, or of another message or purpose. Whether the key is believed is another question.
 #[must_use]
 pub fn signer_of_message(
     signature: &[u8],

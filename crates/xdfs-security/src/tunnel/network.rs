@@ -1,4 +1,4 @@
-//! Networks, and the addresses to which nobody is led by a name.
+//! Networks, and the addresses to which no name may lead.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -9,7 +9,8 @@ use sha2::{Digest as _, Sha512};
 use xdfs::security::{PublicKey, signer_of_message};
 use xdfs::{Code, Fault};
 
-use super::{Line, ListedFile, NAMESPACE, VERSION};
+use super::{Line, NAMESPACE, VERSION};
+use crate::listed::ListedFile;
 
 const OPERATION: &str = "verify the manifest";
 /// Longest line: that of a path of 64 KiB, each byte of which is escaped.

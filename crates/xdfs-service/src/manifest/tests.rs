@@ -2,9 +2,11 @@
 
 use base64ct::{Base64, Encoding as _};
 use sha2::{Digest as _, Sha512};
+use xdfs::Code;
 use xdfs::security::Signer as _;
 
 use super::*;
+use crate::listed::{Cursor, FilePath};
 
 fn file(path: &[u8]) -> ListedFile {
     ListedFile {

@@ -6,7 +6,7 @@ use super::changes::{no_job, state_of};
 use super::rows::{damaged, signed, small, text, time, unsigned};
 use super::{Connection, Row, Store, fault};
 use crate::id::JobId;
-use crate::manifest::{Cursor, FilePath, ListedFile, ListedTransfer, bytes_of};
+use crate::listed::{Cursor, FilePath, ListedFile, ListedTransfer, bytes_of};
 use crate::state::StateName;
 use crate::time::Time;
 

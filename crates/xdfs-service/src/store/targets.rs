@@ -3,9 +3,8 @@
 use xdfs::Fault;
 
 use super::{Store, fault};
-use crate::access::hex;
 use crate::id::JobId;
-use crate::manifest::bytes_of;
+use crate::listed::{bytes_of, hex};
 
 impl Store {
     /// The path of the target of a transfer, if it is settled.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::failure::Failure;
-use crate::manifest::{Cursor, FilePath, ListedFile};
+use crate::listed::{Cursor, FilePath, ListedFile};
 use crate::model::WebhookState;
 
 fn file(position: u32, path: &[u8], bytes: u64) -> ListedFile {

@@ -8,8 +8,9 @@ use futures_util::stream;
 use sha2::{Digest as _, Sha512};
 use xdfs::{Code, Fault};
 
-use super::{Cursor, Line, VERSION};
 use crate::id::JobId;
+use crate::listed::Cursor;
+use crate::manifest::{Line, VERSION};
 use crate::shared::Shared;
 
 /// Lines that are read from the database at once.

@@ -1,0 +1,174 @@
+//! The files of a job that keeps a list of them: as they are stored, answered, and written in a
+//! manifest.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use xdfs::{Code, Fault};
+
+use crate::time::Time;
+
+/// Bytes in lower-case hex.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A transfer in a manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ListedTransfer {
+    pub(crate) position: u32,
+    pub(crate) kind: String,
+    pub(crate) source: String,
+    pub(crate) target: String,
+}
+
+/// A file that a job has copied, or found the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedFile {
+    /// The place of its transfer in the job, from 0.
+    pub position: u32,
+    /// Its path.
+    #[serde(flatten)]
+    pub path: FilePath,
+    /// Bytes of its content.
+    pub bytes: u64,
+    /// The BLAKE3 of its content, in hex.
+    pub blake3: String,
+    /// When it had arrived, or was read at the target.
+    pub at: Time,
+}
+
+/// The path of a file, relative to the target of its transfer; the name of a single file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "PathText", try_from = "PathText")]
+pub struct FilePath(Vec<u8>);
+
+/// A path as text, and as bytes in hex if it isn't UTF-8.
+#[derive(Clone, Serialize, Deserialize)]
+struct PathText {
+    path: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+}
+
+/// The bytes of a text in hex.
+pub(crate) fn bytes_of(hex: &str) -> Option<Vec<u8>> {
+    let pair = |at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
+    (0..hex.len()).step_by(2).map(pair).collect()
+}
+
+impl From<FilePath> for PathText {
+    fn from(path: FilePath) -> Self {
+        let text = String::from_utf8_lossy(&path.0).into_owned();
+        let is_text = std::str::from_utf8(&path.0).is_ok();
+        Self {
+            path: text,
+            path_hex: (!is_text).then(|| hex(&path.0)),
+        }
+    }
+}
+
+impl TryFrom<PathText> for FilePath {
+    type Error = &'static str;
+
+    fn try_from(text: PathText) -> Result<Self, &'static str> {
+        let bytes = match &text.path_hex {
+            None => Some(text.path.into_bytes()),
+            Some(hex) => bytes_of(hex),
+        };
+        bytes.map(Self).ok_or("path_hex isn't hex")
+    }
+}
+
+impl FilePath {
+    /// A relative path.
+    pub(crate) fn new(path: impl Into<Vec<u8>>) -> Self {
+        Self(path.into())
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether it leads to what is beneath a directory, and nowhere else.
+    #[must_use]
+    pub fn is_beneath(&self) -> bool {
+        let mut parts = self.0.split(|&byte| byte == b'/');
+        parts.all(|part| !matches!(part, b"" | b"." | b"..") && !part.contains(&0))
+    }
+
+    /// It as text: a slash and hex if it isn't UTF-8, since no relative path begins with one.
+    pub(crate) fn column(&self) -> String {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) => text.to_owned(),
+            Err(_) => format!("/{}", hex(&self.0)),
+        }
+    }
+
+    pub(crate) fn from_column(text: &str) -> Option<Self> {
+        match text.strip_prefix('/') {
+            None => Some(Self::new(text)),
+            Some(hex) => bytes_of(hex).map(Self),
+        }
+    }
+}
+
+/// A place in the list of the files of a job. Its text is opaque to clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    pub(crate) position: u32,
+    /// `None` before all paths.
+    pub(crate) path: Option<FilePath>,
+}
+
+impl Cursor {
+    /// The place after a file.
+    pub(crate) fn after(file: &ListedFile) -> Self {
+        Self {
+            position: file.position,
+            path: Some(file.path.clone()),
+        }
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.as_ref().map_or(&[][..], FilePath::as_bytes);
+        write!(f, "{}-{}", self.position, hex(path))
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = Fault;
+
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        let read = || {
+            let (position, hex) = text.split_once('-')?;
+            Some(Self {
+                position: position.parse().ok()?,
+                path: Some(FilePath(bytes_of(hex)?)),
+            })
+        };
+        read().ok_or_else(|| {
+            let cause = "it isn't the cursor of a page of files";
+            Fault::new(Code::InvalidArgument, "understand", cause).path(text)
+        })
+    }
+}
+
+impl Serialize for Cursor {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Cursor {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(D::Error::custom)
+    }
+}
