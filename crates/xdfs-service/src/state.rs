@@ -441,7 +441,8 @@ retrying   running -         -      -         failed -         paused  same     
 paused     -       -         -      -         failed -         same    queued     cancelled  -
 succeeded  -       -         -      -         -      -         -       -          -          -
 failed     -       -         -      -         -      -         -       -          -          queued
-cancelled  -       -         -      -         -      -         -       -          same       queued";
+cancelled  -       -         -      -         -      -         -       -          same       queued
+";
 
     #[test]
     fn every_change_of_every_state_is_as_the_table_has_it() {

@@ -642,8 +642,8 @@ impl Follower<'_> {
                             inventory.store().await;
                         }
                         // The next step is stored too; the end has to be.
-                        let store = &self.workers.store;
-                        let stored = store.progress(self.id, self.worker, self.position, &self.counts);
+                        let (store, id) = (&self.workers.store, self.id);
+                        let stored = store.progress(id, self.worker, self.position, &self.counts);
                         if let Err(fault) = stored.await {
                             tracing::warn!(job = %self.id, %fault, "can't store the progress");
                         }

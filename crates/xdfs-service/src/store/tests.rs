@@ -97,7 +97,7 @@ on_both!(
     the_oldest_job_of_the_highest_priority_that_may_start_is_taken,
     overdue_jobs_are_those_that_have_not_ended_by_their_deadline,
     ended_jobs_are_deleted_when_their_time_is_over_in_steps_of_bounded_size,
-    a_schedule_submits_a_job_each_time_and_skips_those_at_which_the_last_has_not_ended,
+    a_schedule_submits_a_job_each_time_unless_the_last_has_not_ended,
     a_clock_that_jumps_stops_no_schedule,
     a_schedule_whose_job_is_refused_says_why_and_goes_on,
     a_key_is_for_one_schedule_and_a_schedule_for_durations,

@@ -14,7 +14,7 @@ fn every(rule: &str) -> ScheduleSubmission {
     }
 }
 
-pub(super) async fn a_schedule_submits_a_job_each_time_and_skips_those_at_which_the_last_has_not_ended(
+pub(super) async fn a_schedule_submits_a_job_each_time_unless_the_last_has_not_ended(
     place: &Place,
 ) -> Outcome {
     let store = place.open().await?;
