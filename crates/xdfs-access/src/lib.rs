@@ -8,7 +8,7 @@
 //!
 //! A door speaks a protocol, and turns its logins into [`Evidence`]. All doors of a server share
 //! one [`Access`], and with it failures, limits, quotas and the audit log: a peer that must wait at
-//! one door must wait at the others too.
+//! one door must wait at the others too. To its server each is a [`Door`].
 //!
 //! This crate combines the mechanisms of [`xdfs_security`]. Nothing here depends on a protocol, the
 //! engine or a driver. Time comes from a [`Clock`]. Two kinds of background threads fetch the keys
@@ -19,8 +19,12 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod access;
+mod admit;
 mod audited;
 mod clock;
+mod door;
+mod door_address;
+mod findings;
 mod issuers;
 mod keys;
 mod login;
@@ -29,15 +33,21 @@ mod ongoing;
 mod password;
 mod peer;
 mod rates;
+mod site;
 mod tickets;
 mod tunnels;
 
 pub use access::{Access, Admission, Parts, Permit};
+pub use admit::{Admit, CurrentAccess};
 pub use clock::{Clock, SystemClock};
+pub use door::{Door, DoorControl, Ended, OpenDoor};
+pub use door_address::{DoorAddress, HostPort, ListensAt};
+pub use findings::{Findings, SettingFault};
 pub use keys::KeyLists;
 pub use login::{Login, Standing};
 pub use ongoing::Ongoing;
 pub use password::PasswordExchange;
 pub use peer::{Evidence, Peer};
+pub use site::Site;
 pub use tickets::Tickets;
 pub use tunnels::TunnelUser;

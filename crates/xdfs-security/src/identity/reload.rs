@@ -106,6 +106,14 @@ impl Reloading {
         &self.secret
     }
 
+    /// The key and the certificate, read again.
+    ///
+    /// # Errors
+    /// Those of [`ServerIdentity::from_pem`].
+    pub fn identity(&self) -> Result<ServerIdentity, Fault> {
+        ServerIdentity::from_pem(&self.chain, &self.key)
+    }
+
     pub(super) fn current_at(&self, now: Instant) -> Arc<ServerConfig> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(state.looked) >= PERIOD {
