@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use xdfs_proto::Fault;
+use xdfs_store::tally::Tally;
 
 use crate::admit::Admit;
 use crate::door_address::{DoorAddress, HostPort};
@@ -70,6 +71,9 @@ pub trait DoorControl: Send + Sync + fmt::Debug {
     /// they have. A server calls it when it has renewed its rules, whether or not the new settings
     /// have this door.
     fn review(&self) -> Ended;
+
+    /// The figures of the sessions, for metrics; `None` if there are none, or the door has closed.
+    fn tally(&self) -> Option<Arc<Tally>>;
 
     /// Accepts no more sessions. Idle ones end at once, others when they are done, and at the
     /// latest after `grace`, in a resumable state. May be called again with less time.

@@ -151,8 +151,10 @@ fn text(builder: &ServerBuilder, report: &SettingsReport) -> String {
     for listen in builder.listens() {
         text += &format!("would listen on {}\n", printable(&listen.to_string()));
     }
-    if let Some(gridftp) = &builder.gridftp {
-        text += &format!("would listen for GridFTP on {}\n", gridftp.listen);
+    for door in &builder.doors {
+        for address in door.listens() {
+            text += &format!("would listen for {} on {address}\n", door.title());
+        }
     }
     if let Some(metrics) = &builder.metrics {
         text += &format!("would have metrics at http://{}/metrics\n", metrics.listen);

@@ -22,6 +22,7 @@ mod context;
 mod cp;
 mod data_node;
 mod demo;
+mod doors;
 mod exit_codes;
 mod flags;
 mod folded;

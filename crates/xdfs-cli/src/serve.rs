@@ -221,11 +221,13 @@ fn is_any(host: &str) -> bool {
 
 /// The announcement: scripts read the port from it, and people what is served.
 fn announcement(server: &Server, served: &[String]) -> String {
+    let further = server.further_addresses();
+    let further = further.map(|(protocol, address)| format!("{protocol} on {address}\n"));
     let metrics = server.metrics_addresses().iter();
     let metrics = metrics.map(|address| format!("http://{address}/metrics"));
     lines("listening on", server.listening())
         + &lines("serving", served)
-        + &lines("GridFTP on", server.gridftp_addresses())
+        + &further.collect::<String>()
         + &lines("metrics at", &metrics.collect::<Vec<_>>())
 }
 

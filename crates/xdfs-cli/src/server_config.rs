@@ -1,26 +1,23 @@
 //! The settings of `xdfs serve`: from flags and from the file of `--config`.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::num::{NonZeroU64, NonZeroUsize};
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use xdfs::doors::HostPort;
 use xdfs::metrics::MetricsSettings;
 use xdfs::security::{
-    ExportConfig, ExportsConfig, Fingerprint, GsiFiles, GuardLimits, IssuerConfig, Rights,
-    ServerSecurity, TokenConfig, TunnelsConfig,
+    ExportConfig, ExportsConfig, GuardLimits, IssuerConfig, Rights, ServerSecurity, TokenConfig,
+    TunnelsConfig,
 };
 use xdfs::settings::size::{parse_memory, parse_rate};
 use xdfs::settings::{ConfigText, UserFolder, user_name};
-use xdfs::{
-    Address, Code, DataNodeSettings, Fault, GridftpAddress, GridftpNode, GridftpSettings, Listen,
-    ServerBuilder,
-};
+use xdfs::{Address, Code, DataNodeSettings, Fault, Listen, ServerBuilder};
 
 use crate::console::printable;
+use crate::doors::{GridftpTable, door};
 use crate::flags::{ServeFlags, ServeLevelFlag};
 use crate::paths::criteria::parse_age;
 use crate::state;
@@ -53,7 +50,7 @@ pub(crate) struct Config {
     export: Vec<ExportConfig>,
     groups: BTreeMap<String, Vec<String>>,
     tunnel: TunnelsConfig,
-    gridftp: Option<GridftpConfig>,
+    gridftp: Option<GridftpTable>,
     metrics: Option<MetricsConfig>,
     accounts: Option<BTreeMap<String, String>>,
     limits: LimitsConfig,
@@ -226,177 +223,6 @@ impl MetricsConfig {
     }
 }
 
-/// GridFTP beside the other listeners.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct GridftpConfig {
-    listen: Option<GridftpListen>,
-    ports: Option<Ports>,
-    address: Option<Ipv4Addr>,
-    #[serde(default)]
-    third_party: bool,
-    tls: Option<TlsNeed>,
-    tls_resumption: Option<TlsNeed>,
-    gsi: Option<GsiConfig>,
-    #[serde(default)]
-    node: Vec<NodeConfig>,
-    data_node: Option<DataNodeConfig>,
-}
-
-/// A data node of this server.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NodeConfig {
-    address: NodeAddress,
-    key: Key,
-}
-
-/// What `xdfs gridftp data-node` is.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DataNodeConfig {
-    listen: Option<NodeAddress>,
-    #[serde(default)]
-    obeys: Vec<Key>,
-}
-
-/// A fingerprint.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(try_from = "String")]
-struct Key(Fingerprint);
-
-impl TryFrom<String> for Key {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let read = text.parse::<Fingerprint>();
-        read.map(Self)
-            .map_err(|fault| format!("{}; {}", fault.cause, fault.hint))
-    }
-}
-
-/// An address of a data node.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(try_from = "String")]
-struct NodeAddress(GridftpAddress);
-
-impl TryFrom<String> for NodeAddress {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let address = GridftpAddress::of_node(&text);
-        address.map(Self).map_err(|fault| fault.cause)
-    }
-}
-
-/// GSI at the door of GridFTP.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct GsiConfig {
-    certificate: PathBuf,
-    key: PathBuf,
-    authorities: PathBuf,
-    grid_map: Option<PathBuf>,
-    limited_proxies: Option<LimitedProxies>,
-}
-
-/// What becomes of users with limited proxies.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-enum LimitedProxies {
-    /// They are as others.
-    Accepted,
-    /// They don't log in.
-    Refused,
-}
-
-/// What clients have to do about TLS.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum TlsNeed {
-    /// As they like.
-    Optional,
-    /// Those who don't are refused.
-    Required,
-}
-
-/// An address, as in `--gridftp`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(try_from = "String")]
-struct GridftpListen(GridftpAddress);
-
-impl TryFrom<String> for GridftpListen {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let address = text.parse::<GridftpAddress>();
-        address.map(Self).map_err(|fault| fault.cause)
-    }
-}
-
-/// A range of ports: "50000-51000".
-#[derive(Clone, Debug, Deserialize)]
-#[serde(try_from = "String")]
-struct Ports(RangeInclusive<u16>);
-
-impl TryFrom<String> for Ports {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let (first, last) = text.split_once('-').unwrap_or((&text, &text));
-        match (first.trim().parse(), last.trim().parse()) {
-            (Ok(first @ 1..), Ok(last)) if first <= last => Ok(Self(first..=last)),
-            _ => Err("expected a range of ports such as \"50000-51000\"".into()),
-        }
-    }
-}
-
-impl GridftpConfig {
-    /// The settings, with the address of the flag if it is given.
-    fn settings(config: Option<Self>, flag: Option<GridftpAddress>) -> Option<GridftpSettings> {
-        if config.is_none() && flag.is_none() {
-            return None;
-        }
-        let mut settings = GridftpSettings::default();
-        if let Some(config) = config {
-            settings.listen = config
-                .listen
-                .map_or(settings.listen, |GridftpListen(own)| own);
-            settings.ports = config.ports.map(|Ports(range)| range);
-            settings.address = config.address;
-            settings.third_party = config.third_party;
-            let is_required = |need| matches!(need, Some(TlsNeed::Required));
-            settings.requires_tls = is_required(config.tls);
-            settings.requires_resumption = is_required(config.tls_resumption);
-            let nodes = config.node.into_iter().map(|node| GridftpNode {
-                address: node.address.0,
-                key: node.key.0,
-            });
-            settings.nodes = nodes.collect();
-        }
-        settings.listen = flag.unwrap_or(settings.listen);
-        Some(settings)
-    }
-}
-
-impl Config {
-    /// The settings of a data node, with the address of the flag if it is given.
-    pub(crate) fn data_node(&self, listen: Option<GridftpAddress>) -> DataNodeSettings {
-        let mut settings = DataNodeSettings::default();
-        if let Some(config) = &self.gridftp {
-            settings.ports = config.ports.as_ref().map(|Ports(range)| range.clone());
-            settings.address = config.address;
-            if let Some(own) = &config.data_node {
-                let at = own.listen.as_ref();
-                settings.listen = at.map_or(settings.listen, |NodeAddress(at)| at.clone());
-                settings.obeys = own.obeys.iter().map(|Key(key)| *key).collect();
-            }
-        }
-        settings.listen = listen.unwrap_or(settings.listen);
-        settings
-    }
-}
-
 /// The server's own certificate.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -443,6 +269,14 @@ impl Bounds {
 }
 
 impl Config {
+    /// The settings of a data node, with the address of the flag if it is given.
+    pub(crate) fn data_node(&self, listen: Option<HostPort>) -> DataNodeSettings {
+        let settings = self.gridftp.as_ref().map(GridftpTable::data_node);
+        let mut settings = settings.unwrap_or_default();
+        settings.listen = listen.unwrap_or(settings.listen);
+        settings
+    }
+
     /// The restrictions that are set.
     pub(crate) fn bounds(&self) -> Bounds {
         Bounds {
@@ -519,25 +353,8 @@ fn security(config: &mut Config, base: Option<&Path>) -> Result<ServerSecurity, 
         .client_certificates
         .take()
         .map(|files| (beside(files.authorities), beside(files.grid_map)));
-    let gsi = config.gridftp.as_mut().and_then(|own| own.gsi.take());
-    security.gsi = gsi.map(|gsi| GsiFiles {
-        certificate: beside(gsi.certificate),
-        key: beside(gsi.key),
-        authorities: beside(gsi.authorities),
-        grid_map: gsi.grid_map.map(beside),
-        takes_limited: gsi.limited_proxies != Some(LimitedProxies::Refused),
-    });
-    if let Some(gsi) = &security.gsi
-        && gsi.grid_map.is_some() == security.client_authorities.is_some()
-    {
-        let cause = "users of certificates have one grid map: that of [client_certificates] if \
-                     there is one, and else that of [gridftp.gsi]";
-        return Err(Fault::new(
-            Code::InvalidArgument,
-            "read the configuration",
-            cause,
-        ));
-    }
+    let map = config.gridftp.as_ref().and_then(GridftpTable::grid_map);
+    security.grid_map = map.map(|map| beside(map.to_owned()));
     let mut issuers = std::mem::take(&mut config.issuers);
     for issuer in &mut issuers {
         issuer.jwks_file = issuer.jwks_file.take().map(beside);
@@ -569,11 +386,6 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
             let fault = Fault::new(Code::InvalidArgument, "read the configuration", cause);
             return Err(fault.hint("leave out either [accounts] or --insecure"));
         }
-        if config.gridftp.as_ref().is_some_and(|own| own.gsi.is_some()) {
-            let cause = "[gridftp.gsi] is for users who prove who they are, and nobody does here";
-            let fault = Fault::new(Code::InvalidArgument, "read the configuration", cause);
-            return Err(fault.hint("leave out either [gridftp.gsi] or --insecure"));
-        }
         None
     } else {
         let level = flags.protect.or(config.protect).unwrap_or_default();
@@ -604,9 +416,13 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
     }
     let root = match (flags.root, config.root) {
         (Some(root), _) => root,
-        (None, Some(root)) => base.map_or_else(|| root.clone(), |base| base.join(&root)),
+        (None, Some(root)) => base
+            .as_deref()
+            .map_or_else(|| root.clone(), |base| base.join(&root)),
         (None, None) => default.root,
     };
+    // Further protocols: each has a table, and a flag if it listens somewhere without one.
+    let doors = [door(config.gridftp, flags.gridftp, base.as_deref())];
     let sessions_max = flags
         .sessions_max
         .or_else(|| config.sessions_max.map(NonZeroUsize::get));
@@ -633,7 +449,7 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
         grace: grace.map_or(default.grace, |seconds| Duration::from_secs(seconds.into())),
         partial_expiry: config.partial_expiry.map(|Age(age)| age),
         tunnels: config.tunnel,
-        gridftp: GridftpConfig::settings(config.gridftp, flags.gridftp),
+        doors: doors.into_iter().flatten().collect(),
         metrics: MetricsConfig::settings(config.metrics, flags.metrics, flags.metrics_open)?,
         limits: default.limits,
         drivers,
@@ -712,15 +528,11 @@ pub(crate) fn warnings(builder: &ServerBuilder, listening: &[Listen]) -> Vec<Str
             ));
         }
     }
-    if let Some(gridftp) = &builder.gridftp
-        && builder.insecure
-        && !is_local(&gridftp.listen.host)
-    {
-        warnings.push(format!(
-            "without authentication, anyone who can reach {} can {verbs} what is served",
-            gridftp.listen
-        ));
-    }
+    let further = builder.doors.iter().flat_map(|door| door.listens());
+    let further = further.filter(|at| builder.insecure && !is_local(&at.host));
+    warnings.extend(further.map(|at| {
+        format!("without authentication, anyone who can reach {at} can {verbs} what is served")
+    }));
     let changes = Rights::CREATE | Rights::WRITE | Rights::DELETE;
     for export in exports(builder).iter().flat_map(|config| &config.export) {
         let rights = export

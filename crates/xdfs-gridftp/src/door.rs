@@ -21,6 +21,7 @@ mod passive;
 mod rows;
 mod segment;
 mod serve;
+mod settings;
 mod stripes;
 mod tls;
 mod upload;
@@ -35,11 +36,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustls::ServerConfig;
-use xdfs_access::{Access, Clock, Peer, Standing};
+use xdfs_access::{Access, Admit, Clock, CurrentAccess, Peer, Standing};
 use xdfs_crowd::{Crowd, Folded, Network};
 use xdfs_proto::{Code, Fault};
-use xdfs_store::Store;
 use xdfs_store::tally::Tally;
 use xdfs_sys::poll::{Event, Notifier, Poller, Token};
 
@@ -50,6 +49,11 @@ use crate::session::{Config as SessionConfig, Session, Tls};
 #[cfg(feature = "gsi")]
 pub use gsi::GsiHost;
 pub use node::NodeRules;
+#[cfg(unix)]
+pub use settings::GridftpOverSsh;
+pub use settings::{
+    GRIDFTP_PORT, GridftpNode, GridftpSettings, GsiFiles, node_address, server_address,
+};
 pub use stripes::NodePeer;
 
 /// The name of this door in the audit log.
@@ -78,27 +82,23 @@ const NOT_ADMITTED: &str = "The server's settings don't admit this user with the
 #[cfg(feature = "gsi")]
 const NOT_MAPPED: &str = "The grid map doesn't have this certificate for the user any more.";
 
-/// Finds the access rules and the certificate as they are now.
-pub trait CurrentAccess: Send + Sync + fmt::Debug {
-    /// The rules for a new session.
-    fn access(&self) -> Arc<Access>;
-
-    /// Whether users with names may move files unencrypted.
-    fn takes_clear(&self) -> bool;
-
-    /// TLS with the server's certificate.
-    fn tls(&self) -> Arc<ServerConfig>;
-}
-
-/// Who comes in, and to what.
+/// The role of a door: it is that of a server, or of a data node.
 #[derive(Clone, Debug)]
-pub enum Policy {
-    /// Everybody has this store. There is no TLS.
-    Open(Arc<dyn Store>),
-    /// Users are admitted by these rules.
-    Guarded(Arc<dyn CurrentAccess>),
+pub enum Role {
+    /// Clients come in.
+    Server(Admit),
     /// Servers whose data node this is come in, and no clients.
     Node(Arc<dyn NodeRules>),
+}
+
+impl Role {
+    /// The rules and the certificate, where users prove who they are.
+    fn current(&self) -> Option<&dyn CurrentAccess> {
+        match self {
+            Self::Server(Admit::Guarded(current)) => Some(&**current),
+            Self::Server(Admit::Open(_)) | Self::Node(_) => None,
+        }
+    }
 }
 
 /// Settings of data connections and times.
@@ -144,7 +144,7 @@ pub struct DoorConfig {
     /// Where control connections come from.
     pub listeners: Vec<TcpListener>,
     /// Who comes in.
-    pub policy: Policy,
+    pub role: Role,
     /// Largest number of sessions at once. Connections that aren't logged in have other places.
     pub sessions_max: usize,
     /// Settings.
@@ -161,7 +161,7 @@ pub struct DoorConfig {
 /// What all sessions share.
 #[derive(Debug)]
 struct Context {
-    policy: Policy,
+    role: Role,
     options: Options,
     clock: Arc<dyn Clock>,
     #[cfg(feature = "gsi")]
@@ -239,9 +239,9 @@ impl Door {
     pub fn new(config: DoorConfig) -> Result<(Self, DoorControl), Fault> {
         let fault = |error: io::Error| Fault::from_io("watch the listeners of GridFTP", "", &error);
         let poller = Poller::new().map_err(fault)?;
-        let what = match config.policy {
-            Policy::Node(_) => "data node",
-            Policy::Open(_) | Policy::Guarded(_) => "gridftp",
+        let what = match config.role {
+            Role::Node(_) => "data node",
+            Role::Server(_) => DOOR,
         };
         let mut listeners = Vec::new();
         for (number, listener) in config.listeners.into_iter().enumerate() {
@@ -254,7 +254,7 @@ impl Door {
             listeners.push((name, listener));
         }
         let context = Arc::new(Context {
-            policy: config.policy,
+            role: config.role,
             options: config.options,
             clock: config.clock,
             #[cfg(feature = "gsi")]
@@ -350,9 +350,7 @@ impl Door {
     /// when to look again.
     #[cfg(feature = "gsi")]
     fn review_map(&self) -> Option<Duration> {
-        let Policy::Guarded(current) = &self.context.policy else {
-            return None;
-        };
+        let current = self.context.role.current()?;
         if self.context.gsi.is_none() || self.is_idle() {
             return None;
         }
@@ -434,7 +432,7 @@ impl Door {
         let begun = self.start(&stream, peer, config.clone(), listener);
         if let Err(fault) = begun {
             tracing::debug!(peer = %address, %fault, "a control connection is refused");
-            if !matches!(self.context.policy, Policy::Node(_)) {
+            if !matches!(self.context.role, Role::Node(_)) {
                 let output = Session::refused(config, &fault).take_output();
                 // There is room in the buffer of a new socket.
                 let _ = (&stream).write(&output);
@@ -444,21 +442,19 @@ impl Door {
 
     /// What a session with this client may do.
     fn session(&self, peer: IpAddr) -> SessionConfig {
+        let current = self.context.role.current();
         SessionConfig {
             peer: peer.to_canonical(),
             third_party: self.context.options.third_party,
             is_striped: !self.context.nodes.is_empty(),
-            tls: match (&self.context.policy, self.context.options.requires_tls) {
-                (Policy::Open(_) | Policy::Node(_), _) => Tls::None,
-                (Policy::Guarded(_), false) => Tls::Offered,
-                (Policy::Guarded(_), true) => Tls::Required,
+            tls: match (current, self.context.options.requires_tls) {
+                (None, _) => Tls::None,
+                (Some(_), false) => Tls::Offered,
+                (Some(_), true) => Tls::Required,
             },
-            takes_clear: match &self.context.policy {
-                Policy::Open(_) | Policy::Node(_) => true,
-                Policy::Guarded(current) => current.takes_clear(),
-            },
+            takes_clear: current.is_none_or(CurrentAccess::takes_clear),
             #[cfg(feature = "gsi")]
-            gsi: self.context.gsi.is_some() && matches!(self.context.policy, Policy::Guarded(_)),
+            gsi: self.context.gsi.is_some() && current.is_some(),
             #[cfg(not(feature = "gsi"))]
             gsi: false,
             is_admitted: false,
@@ -487,12 +483,12 @@ impl Door {
         let work = move || {
             // Dropped last, also in a panic.
             let _registration = registration;
-            match &context.policy {
-                Policy::Node(rules) => {
+            match &context.role {
+                Role::Node(rules) => {
                     let rules = Arc::clone(rules);
                     node::run(context, &shared, poller, client, &*rules);
                 }
-                _ => serve::run(context, shared, poller, client, config),
+                Role::Server(_) => serve::run(context, shared, poller, client, config),
             }
         };
         // A fresh thread for each session: it may assume other ids.
@@ -583,7 +579,7 @@ impl DoorControl {
         let Some(context) = self.context.upgrade() else {
             return 0;
         };
-        let Policy::Guarded(current) = &context.policy else {
+        let Some(current) = context.role.current() else {
             return 0;
         };
         let access = current.access();

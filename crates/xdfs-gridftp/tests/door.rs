@@ -11,9 +11,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
-use xdfs_access::{Access, Clock, KeyLists, Parts, SystemClock};
+use xdfs_access::{Access, Admit, Clock, CurrentAccess, KeyLists, Parts, SystemClock};
 use xdfs_gridftp::block::Header;
-use xdfs_gridftp::door::{CurrentAccess, Door, DoorConfig, DoorControl, Options, Policy};
+use xdfs_gridftp::door::{Door, DoorConfig, DoorControl, Options, Role};
 use xdfs_gridftp::reply::{Reply, ReplyReader};
 use xdfs_proto::Fault;
 use xdfs_security::export::{ExportConfig, Exports, ExportsConfig, Rights};
@@ -37,16 +37,16 @@ struct Running {
 
 impl Running {
     fn start(options: Options) -> Self {
-        let policy = Policy::Open(Arc::new(MemStore::new()));
-        Self::with(options, policy, Arc::new(SystemClock))
+        let admit = Admit::Open(Arc::new(MemStore::new()));
+        Self::with(options, admit, Arc::new(SystemClock))
     }
 
-    fn with(options: Options, policy: Policy, clock: Arc<dyn Clock>) -> Self {
+    fn with(options: Options, admit: Admit, clock: Arc<dyn Clock>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (door, control) = Door::new(DoorConfig {
             listeners: vec![listener],
-            policy,
+            role: Role::Server(admit),
             sessions_max: SESSIONS_MAX,
             options,
             clock,
@@ -244,7 +244,7 @@ struct Guarded {
     access: Arc<Access>,
     tls: Arc<ServerConfig>,
     takes_clear: bool,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl CurrentAccess for Guarded {
@@ -259,19 +259,20 @@ impl CurrentAccess for Guarded {
     fn tls(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.tls)
     }
+
+    fn identity(&self) -> Result<ServerIdentity, Fault> {
+        let (chain, key) = ServerIdentity::files(&self.folder.path().join("own"));
+        ServerIdentity::from_pem(&chain, &key)
+    }
 }
 
 /// The same for clients with TLS, and what these trust.
-fn guarded() -> (Policy, Arc<ClientConfig>) {
+fn guarded() -> (Admit, Arc<ClientConfig>) {
     limited(Limits::default(), false, Arc::new(SystemClock))
 }
 
 /// The same with limits. The directory has [`CONTENT`] as `open/file`.
-fn limited(
-    limits: Limits,
-    takes_clear: bool,
-    clock: Arc<dyn Clock>,
-) -> (Policy, Arc<ClientConfig>) {
+fn limited(limits: Limits, takes_clear: bool, clock: Arc<dyn Clock>) -> (Admit, Arc<ClientConfig>) {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     std::fs::create_dir(path("open")).unwrap();
@@ -307,17 +308,17 @@ fn limited(
     for certificate in read_certificates(&path("own/server.crt")).unwrap() {
         roots.add(certificate).unwrap();
     }
-    let policy = Policy::Guarded(Arc::new(Guarded {
+    let admit = Admit::Guarded(Arc::new(Guarded {
         access: Arc::new(access.unwrap()),
         tls: identity.config(ClientCertificates::None).unwrap(),
         takes_clear,
-        _folder: folder,
+        folder,
     }));
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider);
     let config = config.with_safe_default_protocol_versions().unwrap();
     let config = config.with_root_certificates(roots).with_no_client_auth();
-    (policy, Arc::new(config))
+    (admit, Arc::new(config))
 }
 
 /// A ClientHello that never ends, one byte at a time, until the connection is closed.
@@ -358,8 +359,8 @@ fn a_handshake_of_data_that_does_not_end_fails_the_transfer() {
         stall_timeout: SHORT,
         ..Options::default()
     };
-    let (policy, config) = guarded();
-    let server = Running::with(options, policy, Arc::new(SystemClock));
+    let (admit, config) = guarded();
+    let server = Running::with(options, admit, Arc::new(SystemClock));
     let mut client = Client::connect(&server);
     client.expect(220);
     client.protect(&config);
@@ -405,7 +406,7 @@ fn a_pause_of_the_rate_limit_ends_by_itself() {
             bytes_per_second_per_user_max: rate,
             ..Limits::default()
         };
-        let (policy, config) = limited(limits, true, Arc::<SteppingClock>::clone(&clock));
+        let (admit, config) = limited(limits, true, Arc::<SteppingClock>::clone(&clock));
         // On this clock hours pass in a moment.
         let long = Duration::from_secs(1 << 20);
         let options = Options {
@@ -414,7 +415,7 @@ fn a_pause_of_the_rate_limit_ends_by_itself() {
             stall_timeout: long,
             ..Options::default()
         };
-        let server = Running::with(options, policy, clock);
+        let server = Running::with(options, admit, clock);
         for tls in [None, Some(&config)] {
             let mut client = Client::connect(&server);
             client.expect(220);

@@ -1,14 +1,14 @@
 //! A data node of GridFTP: moves files for the servers that it obeys, from and to their clients.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use xdfs_access::SystemClock;
-use xdfs_gridftp::door::{Door, DoorConfig, DoorControl, NodeRules, Options, Policy};
+use xdfs_access::{HostPort, SystemClock};
+use xdfs_gridftp::door::{Door, DoorConfig, DoorControl, NodeRules, Options, Role};
 use xdfs_gridftp::node::{ALPN, NODE_PORT};
 use xdfs_proto::{Code, Fault};
 use xdfs_security::export::{Exports, Rights};
@@ -17,7 +17,6 @@ use xdfs_security::trust::mutual_server;
 use xdfs_security::{Method, Principal};
 use xdfs_store::SharedStore;
 
-use crate::gridftp::GridftpAddress;
 use crate::server::ServerBuilder;
 
 const OPERATION: &str = "serve as a data node";
@@ -27,7 +26,7 @@ const OPERATION: &str = "serve as a data node";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataNodeSettings {
     /// Where to listen for control links of servers.
-    pub listen: GridftpAddress,
+    pub listen: HostPort,
     /// The keys of the servers that it obeys.
     pub obeys: Vec<Fingerprint>,
     /// Ports of passive data connections; `None` for any free one.
@@ -40,9 +39,9 @@ pub struct DataNodeSettings {
 impl Default for DataNodeSettings {
     fn default() -> Self {
         Self {
-            listen: GridftpAddress {
+            listen: HostPort {
+                host: "127.0.0.1".into(),
                 port: NODE_PORT,
-                ..GridftpAddress::default()
             },
             obeys: Vec::new(),
             ports: None,
@@ -109,6 +108,7 @@ impl ServerBuilder {
     pub fn bind_data_node(self, settings: &DataNodeSettings) -> Result<DataNode, Fault> {
         let refused = |cause: &str| Fault::new(Code::InvalidArgument, OPERATION, cause);
         xdfs_sys::limit::raise_descriptor_limit();
+        let private = self.private_paths();
         let Some(mut security) = self.security else {
             return Err(refused("both ends have to prove who they are").hint("leave out insecure"));
         };
@@ -119,7 +119,7 @@ impl ServerBuilder {
             let hint = "name the key of the server, as it prints it, in `obeys`";
             return Err(refused("there is no server that it obeys").hint(hint));
         }
-        security.keep_apart(&self.root, &self.private)?;
+        security.keep_apart(&self.root, &private)?;
         let identity = security.identity()?;
         let rights = match self.read_only {
             true => Rights::READ | Rights::LIST,
@@ -134,15 +134,14 @@ impl ServerBuilder {
             Fault::from_io(format!("listen on {}", settings.listen), "", &error)
                 .hint("is another program listening there?")
         };
-        let GridftpAddress { host, port } = &settings.listen;
-        let found = (host.as_str(), *port).to_socket_addrs().map_err(fault)?;
-        let listeners = found.map(TcpListener::bind);
+        let found = settings.listen.resolve().map_err(fault)?;
+        let listeners = found.into_iter().map(TcpListener::bind);
         let listeners = listeners.collect::<Result<Vec<_>, _>>().map_err(fault)?;
         let addresses = listeners.iter().map(TcpListener::local_addr);
         let addresses = addresses.collect::<Result<_, _>>().map_err(fault)?;
         let (door, control) = Door::new(DoorConfig {
             listeners,
-            policy: Policy::Node(Arc::new(Duties { tls, exports })),
+            role: Role::Node(Arc::new(Duties { tls, exports })),
             sessions_max: self.sessions_max,
             options: Options {
                 ports: settings.ports.clone(),

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use xdfs_proto::Fault;
 use xdfs_security::export::Exports;
 
-use crate::security::SecureGate;
+use crate::security::CurrentRules;
 
 /// The longest and the shortest time between two walks of what is served.
 const INTERVAL_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -18,16 +18,16 @@ const INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// Where to look for them.
 #[derive(Clone, Debug)]
 pub(crate) enum Served {
-    /// What the settings of the gate say at the time.
-    ByGate(Weak<SecureGate>),
-    /// The root of a server without a gate.
+    /// The exports of the rules at the time.
+    ByRules(Weak<CurrentRules>),
+    /// The root of a server without users.
     Root(Exports),
 }
 
 impl Served {
     fn exports(&self) -> Option<Exports> {
         match self {
-            Self::ByGate(gate) => Some(gate.upgrade()?.exports()),
+            Self::ByRules(rules) => Some(rules.upgrade()?.exports()),
             Self::Root(exports) => Some(exports.clone()),
         }
     }

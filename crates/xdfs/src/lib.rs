@@ -84,6 +84,7 @@ mod address;
 mod between;
 mod client;
 mod data_node;
+pub mod doors;
 pub mod drivers;
 mod events;
 mod expiry;
@@ -91,7 +92,6 @@ mod files;
 mod forwarding;
 mod ftp;
 mod gateway;
-mod gridftp;
 #[cfg(feature = "gsi")]
 pub mod gsi;
 mod job;
@@ -138,9 +138,6 @@ pub use events::{
 };
 pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
 pub use ftp::FtpSettings;
-#[cfg(unix)]
-pub use gridftp::GridftpOverSsh;
-pub use gridftp::{GRIDFTP_PORT, GridftpAddress, GridftpNode, GridftpSettings};
 pub use job::{
     FileJob, Job, JobEvent, JobPlace, JobResult, RemoveJob, RunningJob, SyncJob, TreeJob,
 };
@@ -173,6 +170,12 @@ pub use tune::{
 pub use tunnel::{Forward, Host, Tunnel, TunnelNews, TunnelPlan, TunnelPort, TunnelTarget};
 pub use xdfs_engine::{ChannelsReason, PathClass, PathDecision, TransferParameters};
 pub use xdfs_gridftp::client::{NodeAddresses, Stripes};
+#[cfg(unix)]
+pub use xdfs_gridftp::door::GridftpOverSsh;
+pub use xdfs_gridftp::door::{
+    GRIDFTP_PORT, GridftpNode, GridftpSettings, node_address as gridftp_node_address,
+    server_address as gridftp_address,
+};
 pub use xdfs_proto::frame::Resume;
 pub use xdfs_proto::{
     ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, Limits, Machine, Quoting,

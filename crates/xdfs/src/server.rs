@@ -1,42 +1,29 @@
 //! The server: listeners, the acceptor, and one pipeline per session.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use xdfs_engine::tunnel::{TunnelLimits, TunnelRights};
-use xdfs_engine::{Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy};
-use xdfs_gridftp::door::{DoorControl, Policy};
+use xdfs_access::{Admit, Door, DoorAddress, DoorControl, Ended, Site};
+use xdfs_engine::{AcceptorControl, AccessPolicy};
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_security::export::{Exports, Rights};
-use xdfs_security::guard::{Guard, Limits as GuardLimits};
+use xdfs_security::guard::Limits as GuardLimits;
 use xdfs_security::tunnel::{TunnelRules, TunnelsConfig};
-use xdfs_store::{LocalStore, ServerStore, Store};
-use xdfs_xio::tls::Configs;
-use xdfs_xio::{Endpoint, ListeningSocket, Location};
+use xdfs_store::{LocalStore, Store};
+use xdfs_xio::{Endpoint, ListeningSocket};
 
+use crate::doors::{self, Entrance, Opened, XdfsDoor};
 use crate::drivers::Drivers;
 use crate::expiry::{Expiry, Served};
-use crate::gridftp::{GridftpDoor, GridftpSettings};
 use crate::local_path::path_bytes;
 use crate::metrics::{MetricsListener, MetricsSettings, ServerFigures};
 use crate::remote::{Address, DEFAULT_PORT, Listen};
 use crate::security::{
-    Fingerprint, PersonalGate, SecureGate, ServerSecurity, SettingFault, SettingsReport, Tickets,
-    TunnelsWithoutUsers, keep_apart,
+    CurrentRules, Fingerprint, PersonalGate, ServerSecurity, SettingsReport, Tickets, keep_apart,
 };
-use crate::stack::{address_of, adopting_stack, endpoint, listening_stack, resolve};
-
-/// The default bound on the memory of sessions is this part of what there is: the kernel's buffers
-/// of their sockets, the page cache and other programs have the rest.
-const MEMORY_PART: u64 = 4;
-/// The smallest default bound in bytes: two sessions with all the buffers that they use.
-const MEMORY_BYTES_LEAST: u64 = 256 << 20;
-/// The default bound in bytes where the system doesn't tell how much there is.
-const MEMORY_BYTES_UNKNOWN: u64 = 1 << 30;
 
 /// Settings of a server before it listens.
 #[derive(Clone, Debug)]
@@ -75,9 +62,9 @@ pub struct ServerBuilder {
     pub security: Option<ServerSecurity>,
     /// The drivers of channels; clients need the same ones.
     pub drivers: Drivers,
-    /// Serve GridFTP too; not by [`bind_personal`](Self::bind_personal) and
-    /// [`bind_forwarding`](Self::bind_forwarding).
-    pub gridftp: Option<GridftpSettings>,
+    /// Further protocols by which the same is served to the same users, each at most once; not by
+    /// [`bind_personal`](Self::bind_personal) and [`bind_forwarding`](Self::bind_forwarding).
+    pub doors: Vec<Arc<dyn Door>>,
     /// Serve metrics to readers; not by [`bind_personal`](Self::bind_personal).
     pub metrics: Option<MetricsSettings>,
 }
@@ -85,12 +72,13 @@ pub struct ServerBuilder {
 /// A listening server.
 #[derive(Debug)]
 pub struct Server {
-    acceptor: Acceptor,
+    /// That of xDFS is the first one.
+    doors: Vec<Opened>,
     listening: Vec<Listen>,
     handle: ServerHandle,
     guard: Option<(Fingerprint, Tickets)>,
     expiry: Option<(Served, Duration)>,
-    gridftp: Option<GridftpDoor>,
+    acceptor: AcceptorControl,
     metrics: Option<MetricsListener>,
 }
 
@@ -110,12 +98,12 @@ pub struct Reloaded {
 /// Shuts a server down, or reloads its settings, from another thread.
 #[derive(Clone, Debug)]
 pub struct ServerHandle {
-    control: AcceptorControl,
+    /// The open doors by their names.
+    doors: Vec<(&'static str, Arc<dyn DoorControl>)>,
     grace: Duration,
     asked: Arc<AtomicBool>,
     /// The server's own, so that its audit log is complete when it ends.
-    gate: Option<Weak<SecureGate>>,
-    gridftp: Option<DoorControl>,
+    rules: Option<Weak<CurrentRules>>,
     /// The settings that it was started with.
     original: Arc<ServerBuilder>,
 }
@@ -136,7 +124,7 @@ impl Default for ServerBuilder {
             private: Vec::new(),
             security: None,
             drivers: Drivers::default(),
-            gridftp: None,
+            doors: Vec::new(),
             metrics: None,
         }
     }
@@ -160,66 +148,25 @@ impl ServerBuilder {
     #[must_use]
     pub fn check(&self) -> SettingsReport {
         let mut report = SettingsReport::default();
-        // Text is enough to tell whether a stack can be built.
-        let tls = self.security.as_ref().map(|_| Configs::default());
-        let mut taken: Vec<Endpoint> = Vec::new();
-        for (number, listen) in self.listens().iter().enumerate() {
-            let stack = listening_stack(listen, &self.drivers, tls.as_ref());
-            let Some(stack) = report.note("listen", number, stack) else {
-                continue;
-            };
-            let locations = report.note("listen", number, resolve(&listen.address));
-            let endpoints = locations.unwrap_or_default();
-            let endpoints: Vec<_> = endpoints.iter().map(|at| endpoint(&stack, at)).collect();
-            if let Some(own) = endpoints
-                .iter()
-                .find(|own| taken.iter().any(|at| clash(at, own)))
-            {
-                report.note::<()>("listen", number, Err(listened_twice(own)));
-            }
-            taken.extend(endpoints.iter().cloned());
-            for endpoint in endpoints {
-                let is_protected = self.insecure || self.security.is_some();
-                report.note("listen", number, check_loopback(&endpoint, is_protected));
-                report.note("listen", number, check_folder(&endpoint));
-                report
-                    .unfit
-                    .extend(check_is_here(&endpoint, "listen", number));
-            }
-        }
-        if let Some(gridftp) = &self.gridftp {
-            let is_protected = self.insecure || self.security.is_some();
-            let addresses = report.note("gridftp", 0, gridftp.addresses(is_protected));
-            for address in addresses.unwrap_or_default() {
-                let own = Endpoint::new("tcp".to_owned(), Location::Socket(address));
-                report.unfit.extend(check_is_here(&own, "gridftp", 0));
-                if taken.iter().any(|at| clash(at, &own)) {
-                    report.note::<()>("gridftp", 0, Err(listened_twice(&own)));
-                    break;
-                }
-            }
-            let has_certificate = self.security.is_some();
-            report.note("gridftp.tls", 0, gridftp.check_tls(has_certificate));
-            let nodes = gridftp.check_nodes(self.security.as_ref());
-            report.note("gridftp.node", 0, nodes);
+        let site = self.site();
+        let mut taken = Vec::new();
+        let doors = self.all_doors();
+        report.faults.extend(doors::check_names(&doors).err());
+        for door in doors {
+            let addresses = door.check(&site, &mut report);
+            doors::check_addresses(addresses, &mut taken, &mut report);
         }
         if let Some(metrics) = &self.metrics {
             let endpoints = report.note("metrics", 0, metrics.endpoints());
-            for own in endpoints.unwrap_or_default() {
-                report.unfit.extend(check_is_here(&own, "metrics", 0));
-                let at_gridftp = self.gridftp.as_ref().map(|own| own.addresses(true));
-                let at_gridftp = at_gridftp.and_then(Result::ok).unwrap_or_default();
-                let mut others = at_gridftp.into_iter().map(Endpoint::tcp);
-                if taken.iter().any(|at| clash(at, &own)) || others.any(|at| clash(&at, &own)) {
-                    report.note::<()>("metrics", 0, Err(listened_twice(&own)));
-                    break;
-                }
-            }
+            let sockets = endpoints.iter().flatten().filter_map(Endpoint::socket);
+            let addresses = sockets.map(|at| DoorAddress::tcp("metrics", at));
+            doors::check_addresses(addresses.collect(), &mut taken, &mut report);
         }
         let root = LocalStore::rooted(&self.root, self.read_only);
         report.note("root", 0, root);
         report.note("tunnel", 0, self.tunnel_rules());
-        let private: Vec<&Path> = self.private.iter().map(PathBuf::as_path).collect();
+        let private = self.private_paths();
+        let private: Vec<&Path> = private.iter().map(PathBuf::as_path).collect();
         match &self.security {
             Some(security) => security.check(&self.root, &private, &mut report),
             None => {
@@ -228,6 +175,43 @@ impl ServerBuilder {
         }
         report.warnings.extend(self.beyond_the_machine());
         report
+    }
+
+    /// The settings that concern doors.
+    fn site(&self) -> Site {
+        let security = self.security.as_ref();
+        Site {
+            has_users: security.is_some(),
+            is_insecure: self.insecure,
+            has_accounts: security.is_some_and(|own| own.accounts.is_some()),
+            has_client_certificates: security.is_some_and(|own| own.client_authorities.is_some()),
+            sessions_max: self.sessions_max,
+        }
+    }
+
+    /// The door of xDFS.
+    fn xdfs_door(&self) -> XdfsDoor {
+        XdfsDoor {
+            listen: self.listens(),
+            drivers: self.drivers.clone(),
+            memory_bytes_max: self.memory_bytes_max,
+            tunnels: self.tunnels.clone(),
+            limits: self.limits.clone(),
+        }
+    }
+
+    /// All doors, that of xDFS first.
+    fn all_doors(&self) -> Vec<Arc<dyn Door>> {
+        let mut doors: Vec<Arc<dyn Door>> = vec![Arc::new(self.xdfs_door())];
+        doors.extend(self.doors.iter().cloned());
+        doors
+    }
+
+    /// Paths that must not be served, besides those of `security`.
+    pub(crate) fn private_paths(&self) -> Vec<PathBuf> {
+        let of_doors = self.doors.iter().flat_map(|door| door.private());
+        let private = self.private.iter().map(PathBuf::as_path);
+        private.chain(of_doors).map(Path::to_owned).collect()
     }
 
     /// Limits that are above what the machine has.
@@ -279,72 +263,52 @@ impl ServerBuilder {
     /// Those of [`bind`](Self::bind).
     pub fn bind_with(mut self, sockets: Vec<ListeningSocket>) -> Result<Server, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
+        let private = self.private_paths();
         match &mut self.security {
-            Some(security) => security.keep_apart(&self.root, &self.private)?,
+            Some(security) => security.keep_apart(&self.root, &private)?,
             None => {
-                let private = self.private.iter().map(PathBuf::as_path);
+                let private = private.iter().map(PathBuf::as_path);
                 keep_apart([self.root.as_path()], private)?;
             }
         }
+        doors::check_names(&self.all_doors()).map_err(|twice| twice.fault)?;
         let original = self.clone();
+        let site = self.site();
         let tunnels = self.tunnel_rules()?;
-        let gsi = self.security.as_mut().and_then(|own| own.gsi.clone());
-        let nodes = match &self.gridftp {
-            Some(settings) => settings.peers(self.security.as_ref())?,
-            None => Vec::new(),
-        };
-        let gate = match self.security.take() {
+        let rules = match self.security.take() {
             Some(security) => {
                 let root = open_root(&self.root, self.read_only)?;
-                Some(Arc::new(SecureGate::new(
-                    security,
-                    root,
-                    self.read_only,
-                    tunnels.clone(),
-                )?))
+                let tunnels = tunnels.clone();
+                let rules = CurrentRules::new(security, root, self.read_only, tunnels)?;
+                Some(Arc::new(rules))
             }
             None => None,
         };
-        let served = match &gate {
-            Some(gate) => Served::ByGate(Arc::downgrade(gate)),
+        let served = match &rules {
+            Some(rules) => Served::ByRules(Arc::downgrade(rules)),
             None => Served::Root(Exports::single(self.root.clone(), Rights::ALL)),
         };
         let expiry = self.partial_expiry.filter(|_| !self.read_only);
-        let policy = match &gate {
-            Some(gate) => Policy::Guarded(gate.gridftp()),
-            None => {
-                let store = LocalStore::rooted(&self.root, self.read_only)?;
-                Policy::Open(Arc::new(store))
-            }
+        let admit = match &rules {
+            Some(rules) => Admit::Guarded(Arc::<CurrentRules>::clone(rules)),
+            None => Admit::Open(Arc::new(LocalStore::rooted(&self.root, self.read_only)?)),
         };
-        let gridftp = self.gridftp.take().map(|settings| {
-            let is_protected = self.insecure || gate.is_some();
-            settings.open(is_protected, policy, gsi.as_ref(), nodes, self.sessions_max)
-        });
+        let entrance = Entrance::of(admit.clone(), tunnels)?;
+        let mut server = self.listen(&site, entrance, sockets, original)?;
+        for settings in self.doors {
+            let door = settings.open(&site, admit.clone())?;
+            let control = (settings.name(), Arc::clone(&door.control));
+            server.handle.doors.push(control);
+            server.doors.push((settings, door));
+        }
+        server.guard = rules
+            .as_ref()
+            .map(|rules| (rules.fingerprint(), rules.tickets()));
+        server.handle.rules = rules.as_ref().map(Arc::downgrade);
+        server.expiry = expiry.map(|age| (served, age));
         let metrics = self.metrics.as_ref().map(MetricsListener::bind);
-        let entrance = Entrance {
-            gridftp: gridftp.transpose()?,
-            metrics: metrics.transpose()?,
-            guard: gate
-                .as_ref()
-                .map(|gate| (gate.fingerprint(), gate.tickets())),
-            tls: gate.as_ref().map(|gate| gate.tls()),
-            gate: gate.as_ref().map(Arc::downgrade),
-            expiry: expiry.map(|age| (served, age)),
-            access: match gate {
-                Some(gate) => AccessPolicy::Guarded(gate),
-                None => {
-                    let store = LocalStore::rooted(&self.root, self.read_only)?;
-                    let tunnels = (!tunnels.is_empty()).then(|| {
-                        let guard = Guard::new(GuardLimits::default());
-                        Arc::new(TunnelsWithoutUsers::public(tunnels, guard))
-                            as Arc<dyn TunnelRights>
-                    });
-                    AccessPolicy::Open(Arc::new(ServerStore::new(store)), tunnels)
-                }
-            },
-        };
-        self.listen(entrance, sockets, original)
+        server.metrics = metrics.transpose()?;
+        Ok(server)
     }
 
     /// Opens all listeners of a personal server, which serves every file that this process can
@@ -361,17 +325,18 @@ impl ServerBuilder {
     pub fn bind_personal(self, user: String, takes_clear: bool) -> Result<Server, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
         let gate = PersonalGate::new(user, takes_clear, GuardLimits::default())?;
+        let guard = (gate.fingerprint(), gate.tickets());
         let entrance = Entrance {
-            guard: Some((gate.fingerprint(), gate.tickets())),
             tls: Some(gate.tls()),
-            gate: None,
-            gridftp: None,
-            metrics: None,
-            expiry: None,
             access: AccessPolicy::Guarded(Arc::new(gate)),
         };
-        let original = self.clone();
-        self.listen(entrance, Vec::new(), original)
+        let site = Site {
+            has_users: true,
+            ..self.site()
+        };
+        let mut server = self.listen(&site, entrance, Vec::new(), self.clone())?;
+        server.guard = Some(guard);
+        Ok(server)
     }
 
     /// Opens all listeners of a server whose every client reaches `store`, without a login.
@@ -379,220 +344,48 @@ impl ServerBuilder {
     /// # Errors
     /// An address can't be bound, or isn't a loopback address although `insecure` isn't set.
     pub(crate) fn bind_store(self, store: Arc<dyn Store>) -> Result<Server, Fault> {
-        let entrance = Entrance {
-            guard: None,
-            tls: None,
-            gate: None,
-            gridftp: None,
-            metrics: None,
-            expiry: None,
-            access: AccessPolicy::Open(store, None),
+        let site = Site {
+            has_users: false,
+            ..self.site()
         };
-        let original = self.clone();
-        self.listen(entrance, Vec::new(), original)
+        let entrance = Entrance::open(store, TunnelRules::default());
+        self.listen(&site, entrance, Vec::new(), self.clone())
     }
 
-    /// Opens all listeners. `original` has the settings as they were given.
+    /// Opens the listeners of xDFS. `original` has the settings as they were given.
     fn listen(
-        self,
+        &self,
+        site: &Site,
         entrance: Entrance,
         sockets: Vec<ListeningSocket>,
         original: Self,
     ) -> Result<Server, Fault> {
-        let Entrance {
-            access,
-            guard,
-            tls,
-            gate,
-            gridftp,
-            metrics,
-            expiry,
-        } = entrance;
-        let is_protected = self.insecure || tls.is_some();
-        let mut listeners = Vec::new();
-        let mut listening = Vec::new();
-        let mut listen = original.listens();
-        if !sockets.is_empty() {
-            // No socket of a service manager replaces those of QUIC.
-            listen.retain(|wanted| {
-                let stack = wanted.stack.as_ref();
-                stack.is_some_and(|stack| stack.transport().name() == "quic")
-            });
-        }
-        for socket in sockets {
-            let stack = adopting_stack(socket.transport(), &self.drivers, tls.as_ref())?;
-            let listener = stack
-                .adopt(socket)
-                .map_err(|e| Fault::from_io("listen on a socket handed over", "", &e))?;
-            check_loopback(&listener.local_endpoint(), is_protected)?;
-            listening.push(address_of(&listener.local_endpoint()).into());
-            listeners.push(listener);
-        }
-        for wanted in &listen {
-            let stack = listening_stack(wanted, &self.drivers, tls.as_ref())?;
-            for location in resolve(&wanted.address)? {
-                let endpoint = endpoint(&stack, &location);
-                check_loopback(&endpoint, is_protected)?;
-                let listener = stack.listen(&endpoint).map_err(|e| {
-                    let mut fault = Fault::from_io(format!("listen on {endpoint}"), "", &e);
-                    if e.kind() == std::io::ErrorKind::AddrInUse {
-                        fault.hint = "is another server running there?".into();
-                    }
-                    fault
-                })?;
-                listening.push(Listen {
-                    stack: wanted.stack.clone(),
-                    address: address_of(&listener.local_endpoint()),
-                });
-                listeners.push(listener);
-            }
-        }
-        let config = AcceptorConfig {
-            listeners,
-            access,
-            sessions_max: self.sessions_max,
-            memory_bytes_max: memory_bytes(self.memory_bytes_max),
-            tunnels: tunnel_limits(&self.tunnels),
-            limits: self.limits,
-        };
-        let (acceptor, control) = Acceptor::new(config)?;
-        let asked = Arc::new(AtomicBool::new(false));
+        let settings = original.xdfs_door();
+        let (door, listening, acceptor) = settings.open_at(site, entrance, sockets)?;
         let handle = ServerHandle {
-            control,
+            doors: vec![(settings.name(), Arc::clone(&door.control))],
             grace: self.grace,
-            asked,
-            gate,
-            gridftp: gridftp.as_ref().map(|door| door.control.clone()),
+            asked: Arc::new(AtomicBool::new(false)),
+            rules: None,
             original: Arc::new(original),
         };
+        let settings: Arc<dyn Door> = Arc::new(settings);
         Ok(Server {
-            acceptor,
+            doors: vec![(settings, door)],
             listening,
             handle,
-            guard,
-            expiry,
-            gridftp,
-            metrics,
+            guard: None,
+            expiry: None,
+            acceptor,
+            metrics: None,
         })
     }
-}
-
-/// Who may enter a server, and what keeps its channels and its files in order.
-struct Entrance {
-    access: AccessPolicy,
-    guard: Option<(Fingerprint, Tickets)>,
-    /// Of a protected server.
-    tls: Option<Configs>,
-    /// Whose settings can be reloaded.
-    gate: Option<Weak<SecureGate>>,
-    gridftp: Option<GridftpDoor>,
-    metrics: Option<MetricsListener>,
-    expiry: Option<(Served, Duration)>,
-}
-
-/// The limits on all tunnels.
-fn tunnel_limits(config: &TunnelsConfig) -> TunnelLimits {
-    let default = TunnelLimits::default();
-    let idle = config.idle_seconds;
-    TunnelLimits {
-        idle_timeout: idle.map_or(default.idle_timeout, |s| {
-            Duration::from_secs(s.get().into())
-        }),
-        ..default
-    }
-}
-
-/// The bound on the memory of all sessions, in bytes.
-fn memory_bytes(wanted: Option<u64>) -> usize {
-    let bytes = wanted.unwrap_or_else(|| {
-        let all = xdfs_sys::memory::memory_bytes();
-        all.map_or(MEMORY_BYTES_UNKNOWN, |all| all / MEMORY_PART)
-            .max(MEMORY_BYTES_LEAST)
-    });
-    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// The absolute path of a root that can be opened. Sessions open it on first use.
 fn open_root(root: &Path, read_only: bool) -> Result<PathBuf, Fault> {
     LocalStore::rooted(root, read_only)?;
     std::path::absolute(root).map_err(|e| Fault::from_io("open the root", path_bytes(root), &e))
-}
-
-/// Checks that the folder of a Unix socket is there.
-fn check_folder(endpoint: &Endpoint) -> Result<(), Fault> {
-    let Some(folder) = endpoint.path().and_then(Path::parent) else {
-        return Ok(());
-    };
-    if folder.as_os_str().is_empty() {
-        return Ok(());
-    }
-    let found = std::fs::read_dir(folder).map(drop);
-    found.map_err(|e| Fault::from_io(format!("listen on {endpoint}"), path_bytes(folder), &e))
-}
-
-/// The fault of an address that this machine doesn't have.
-fn check_is_here(
-    endpoint: &Endpoint,
-    setting: &'static str,
-    number: usize,
-) -> Option<SettingFault> {
-    let mut address = endpoint.socket()?;
-    // The system tells it by binding. Nobody can connect to a port of UDP that is closed at once,
-    // and any port will do.
-    address.set_port(0);
-    let error = UdpSocket::bind(address).err()?;
-    let operation = format!("listen on {endpoint}");
-    let fault = match error.kind() {
-        std::io::ErrorKind::AddrNotAvailable => {
-            let cause = "this machine doesn't have the address";
-            Fault::new(Code::InvalidArgument, operation, cause)
-                .hint("name one of its addresses, or all of them: 0.0.0.0 or [::]")
-        }
-        _ => Fault::from_io(operation, "", &error),
-    };
-    Some(SettingFault {
-        setting,
-        number,
-        fault,
-    })
-}
-
-/// Whether the system refuses to listen at both: at the same path, or at the same port of addresses
-/// of which one is the other or all of its kind.
-fn clash(one: &Endpoint, other: &Endpoint) -> bool {
-    let is_of_udp = |endpoint: &Endpoint| matches!(endpoint.transport(), "quic" | "udp");
-    match (one.socket(), other.socket()) {
-        (Some(a), Some(b)) => {
-            let is_any = a.ip().is_unspecified() || b.ip().is_unspecified();
-            a.port() != 0
-                && a.port() == b.port()
-                && is_of_udp(one) == is_of_udp(other)
-                && (a.ip() == b.ip() || (is_any && a.is_ipv4() == b.is_ipv4()))
-        }
-        _ => one.path().is_some() && one.path() == other.path(),
-    }
-}
-
-fn listened_twice(endpoint: &Endpoint) -> Fault {
-    let cause = "another listener of these settings has the address";
-    Fault::new(
-        Code::InvalidArgument,
-        format!("listen on {endpoint}"),
-        cause,
-    )
-    .hint("give each listener a port of its own")
-}
-
-fn check_loopback(endpoint: &Endpoint, anywhere: bool) -> Result<(), Fault> {
-    match endpoint.socket() {
-        Some(address) if !address.ip().is_loopback() && !anywhere => Err(Fault::new(
-            Code::InvalidArgument,
-            format!("listen on {address}"),
-            "it is not a loopback address, and peers are not authenticated",
-        )
-        .hint("listen on 127.0.0.1, [::1] or unix:PATH, or accept the risk with --insecure")),
-        _ => Ok(()),
-    }
 }
 
 impl Server {
@@ -609,10 +402,13 @@ impl Server {
         &self.listening
     }
 
-    /// The addresses at which it listens for GridFTP.
-    #[must_use]
-    pub fn gridftp_addresses(&self) -> &[SocketAddr] {
-        self.gridftp.as_ref().map_or(&[], |door| &door.addresses)
+    /// The addresses at which it listens for further protocols, each with the protocol's name for
+    /// people.
+    pub fn further_addresses(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.doors.iter().skip(1).flat_map(|(settings, door)| {
+            let addresses = door.addresses.iter();
+            addresses.map(move |address| (settings.title(), address.as_str()))
+        })
     }
 
     /// The addresses at which it has metrics for readers.
@@ -650,17 +446,20 @@ impl Server {
         let _expiry = expiry
             .map(|(served, age)| Expiry::start(served, age))
             .transpose()?;
+        let mut further = self.handle.doors.clone();
+        further.retain(|(name, _)| *name != doors::XDFS);
         let figures = ServerFigures {
-            acceptor: self.handle.control.clone(),
-            gridftp: self.handle.gridftp.clone(),
+            acceptor: self.acceptor,
+            further,
         };
         let metrics = self.metrics.map(|own| own.start(move || figures.text()));
         // Also while sessions end.
         let _metrics = metrics.transpose()?;
-        let gridftp = self.gridftp.map(GridftpDoor::start).transpose()?;
-        let result = self.acceptor.run();
-        let finished = gridftp.map_or(Ok(()), |door| door.finish(result.is_err()));
-        result.and(finished)
+        let mut doors = self.doors.into_iter();
+        let (_, first) = doors
+            .next()
+            .ok_or_else(|| Fault::new(Code::Internal, "serve", "there is no door"))?;
+        doors::run(first, doors.collect())
     }
 }
 
@@ -680,18 +479,13 @@ impl ServerHandle {
         let old = &*self.original;
         let mut unchanged = Vec::new();
         let mut compare = |name, differs| unchanged.extend(Some(name).filter(|_| differs));
-        compare("listen", builder.listen != old.listen);
-        compare("drivers", builder.drivers.files() != old.drivers.files());
         compare(
             "insecure",
             builder.security.is_some() != old.security.is_some(),
         );
         compare("sessions_max", builder.sessions_max != old.sessions_max);
-        compare(
-            "memory_max",
-            builder.memory_bytes_max != old.memory_bytes_max,
-        );
         compare("grace_seconds", builder.grace != old.grace);
+        compare("metrics", builder.metrics != old.metrics);
         compare(
             "partial_expiry",
             builder.partial_expiry != old.partial_expiry,
@@ -700,46 +494,63 @@ impl ServerHandle {
             compare("folder", new.folder != old.folder);
             compare("audit", new.audit != old.audit);
             new.folder.clone_from(&old.folder);
-            compare("gridftp.gsi", new.gsi != old.gsi);
-            new.gsi.clone_from(&old.gsi);
+            // The door that verifies the certificates stays as it is.
+            new.grid_map.clone_from(&old.grid_map);
         }
-        compare("gridftp", builder.gridftp != old.gridftp);
-        compare("metrics", builder.metrics != old.metrics);
-        let old_idle = old.tunnels.idle_seconds;
-        let new_idle = builder.tunnels.idle_seconds;
-        compare("tunnel.idle_seconds", new_idle != old_idle);
         let tunnels = builder.tunnel_rules()?;
-        let (mut sessions_ended, mut tunnels_ended) = (0, 0);
-        match (&self.gate, builder.security) {
-            (Some(gate), Some(mut security)) => {
-                security.keep_apart(&builder.root, &builder.private)?;
+        let doors = builder.all_doors();
+        doors::check_names(&doors).map_err(|twice| twice.fault)?;
+        let mut private = builder.private_paths();
+        // The open doors keep their files.
+        private.extend(
+            old.doors
+                .iter()
+                .flat_map(|door| door.private())
+                .map(Path::to_owned),
+        );
+        let mut ended = Ended::default();
+        match (&self.rules, builder.security) {
+            (Some(rules), Some(mut security)) => {
+                security.keep_apart(&builder.root, &private)?;
                 let root = open_root(&builder.root, builder.read_only)?;
-                let gate = gate.upgrade().ok_or_else(|| {
+                let rules = rules.upgrade().ok_or_else(|| {
                     Fault::new(
                         Code::ShuttingDown,
                         "reload the settings",
                         "the server has ended",
                     )
                 })?;
-                gate.reload(security, root, builder.read_only, tunnels)?;
-                let at_gridftp = self.gridftp.as_ref().map_or(0, DoorControl::review);
-                sessions_ended = self.control.review() + at_gridftp;
-                tunnels_ended = self.control.review_tunnels();
+                rules.reload(security, root, builder.read_only, tunnels)?;
+                for (_, control) in &self.doors {
+                    let Ended { sessions, tunnels } = control.review();
+                    ended.sessions += sessions;
+                    ended.tunnels += tunnels;
+                }
             }
             (None, _) => {
                 let (new, old) = (&builder.root, &old.root);
                 let differs = new != old || builder.read_only != self.original.read_only;
                 unchanged.extend(Some("root").filter(|_| differs));
                 let old = &self.original.tunnels;
-                let differs = builder.tunnels != *old && new_idle == old_idle;
+                let has_old_idle = builder.tunnels.idle_seconds == old.idle_seconds;
+                let differs = builder.tunnels != *old && has_old_idle;
                 unchanged.extend(Some("tunnel").filter(|_| differs));
             }
             (Some(_), None) => {}
         }
+        for (name, control) in &self.doors {
+            match doors.iter().find(|door| door.name() == *name) {
+                Some(door) => unchanged.extend(control.reload(&**door)),
+                None => unchanged.push(*name),
+            }
+        }
+        let is_open = |name: &str| self.doors.iter().any(|(open, _)| *open == name);
+        let names = doors.iter().map(|door| door.name());
+        unchanged.extend(names.filter(|name| !is_open(name)));
         Ok(Reloaded {
             unchanged,
-            sessions_ended,
-            tunnels_ended,
+            sessions_ended: ended.sessions,
+            tunnels_ended: ended.tunnels,
         })
     }
 
@@ -747,12 +558,11 @@ impl ServerHandle {
     pub fn shutdown(&self) {
         let again = self.asked.swap(true, Ordering::Relaxed);
         let grace = if again { Duration::ZERO } else { self.grace };
-        self.control.drain(grace);
-        if let Some(gate) = self.gate.as_ref().and_then(Weak::upgrade) {
-            gate.ongoing().end(grace);
+        for (_, door) in &self.doors {
+            door.drain(grace);
         }
-        if let Some(gridftp) = &self.gridftp {
-            gridftp.drain(grace);
+        if let Some(rules) = self.rules.as_ref().and_then(Weak::upgrade) {
+            rules.ongoing().end(grace);
         }
     }
 }

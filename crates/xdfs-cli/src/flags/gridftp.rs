@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
-use xdfs::GridftpAddress;
+use xdfs::doors::HostPort;
+use xdfs::gridftp_node_address;
 
 use super::serve::{LogLevel, level};
 use tracing::Level;
@@ -40,7 +41,7 @@ Examples:
 pub(crate) struct DataNodeFlags {
     /// Where to listen for the server: HOST, HOST:PORT or [IPV6]:PORT. Default: 127.0.0.1:2812.
     #[arg(short, long, value_name = "ADDR", value_parser = parse_listen)]
-    pub(crate) listen: Option<GridftpAddress>,
+    pub(crate) listen: Option<HostPort>,
 
     /// Read settings from this TOML file.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -58,7 +59,7 @@ impl DataNodeFlags {
     }
 }
 
-fn parse_listen(text: &str) -> Result<GridftpAddress, String> {
-    let address = GridftpAddress::of_node(text);
+fn parse_listen(text: &str) -> Result<HostPort, String> {
+    let address = gridftp_node_address(text);
     address.map_err(|fault| format!("{}; {}", fault.cause, fault.hint))
 }

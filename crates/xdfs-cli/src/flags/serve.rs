@@ -6,38 +6,16 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use serde::Deserialize;
 use tracing::Level;
+use xdfs::doors::HostPort;
 use xdfs::metrics::MetricsSettings;
-use xdfs::{Address, GridftpAddress, Listen};
+use xdfs::{Address, Listen, gridftp_address};
 
 use xdfs::settings::size::parse_memory;
 
-/// Serve a directory.
-///
-/// Clients read and write beneath the root and nowhere else: the kernel resolves paths beneath it,
-/// so that neither '..' nor a symbolic link leads out. A root that contains the server's own files,
-/// or the keys or settings of the user who starts it, is refused; a home directory usually does.
-///
-/// All channels are encrypted (TLS 1.3), and clients authenticate. Your own key is accepted without
-/// any set-up, and so are the keys in authorized_keys in the server's folder and in ~/.ssh, users
-/// with passwords (`xdfs user add`) and holders of tickets.
-///
-/// Prints a line 'listening on ADDR' with the actual port for each address, then a line 'serving
-/// DIR', and the fingerprint of the server's key. SIGTERM and Ctrl-C drain the server: it accepts
-/// no new sessions, and running ones get the grace period to end; whatever is left can be resumed
-/// later. A second signal ends all sessions at once.
-///
-/// SIGHUP reloads the settings (flags, the file of --config and all files that it names) without
-/// interrupting sessions and transfers: new sessions get what they say. A session ends at once, in
-/// a resumable state, if its user would be refused now, or would get less rights or another
-/// directory. If anything is wrong, the log says what, and the old settings stay; so they do if the
-/// file is empty, is no regular file, or has lost its directories or [accounts]. Users, passwords,
-/// keys and certificates need no reload: they are read at each login. Addresses, drivers, folder,
-/// audit, sessions_max, memory_max, grace_seconds and insecure change at the next start only.
-///
-/// Started by systemd, it uses the sockets that it is handed (instead of the addresses), and tells
-/// when it is ready, reloads and stops.
-#[derive(Clone, Debug, Default, Args)]
-#[command(after_help = "\
+use crate::doors;
+
+/// The settings of the file up to those of doors.
+const SETTINGS: &str = "\
 The file of --config is TOML; flags go before it. Relative paths in it start at its directory:
   listen = [\"127.0.0.1:2799\", \"unix:/run/xdfs.sock\"]
   root = \"/srv/data\"
@@ -86,23 +64,9 @@ The file of --config is TOML; flags go before it. Relative paths in it start at 
   ports = \"5432\"           # or \"8000-8100, 9000\"; \"*\" for all ports
   [tunnel]
   idle_seconds = 7200      # a tunnel ends if nothing moves for so long
-  [gridftp]                # as --gridftp
-  listen = \"127.0.0.1:2811\"
-  ports = \"50000-51000\"    # of passive data connections; left out: any free one
-  address = \"192.0.2.1\"    # told for them, if addresses are translated in between
-  third_party = true       # data connections go to other hosts than the client's too
-  tls = \"required\"         # nobody logs in without AUTH TLS
-  tls_resumption = \"required\"   # data connections resume the session of the control connection
-  [[gridftp.node]]         # a data node, and its key: `xdfs gridftp data-node --help`
-  address = \"192.0.2.11:2812\"
-  key = \"SHA256:...\"
-  [gridftp.gsi]            # logins by certificates and proxies, where GSI is built in
-  certificate = \"hostcert.pem\"
-  key = \"hostkey.pem\"
-  authorities = \"/etc/grid-security/certificates\"
-  grid_map = \"grid-mapfile\"           # unless [client_certificates] has one
-  limited_proxies = \"accepted\"       # or \"refused\"
-  [metrics]                # as --metrics
+";
+/// The settings behind those of doors.
+const MORE_SETTINGS: &str = "  [metrics]                # as --metrics
   listen = \"127.0.0.1:2798\"
   open = false             # true: anybody who reaches the address may read, as --metrics-open
   [limits]                 # of each user, over all sessions
@@ -122,7 +86,40 @@ Examples:
   xdfs serve --listen 127.0.0.1:0 --listen '[::1]:0' --read-only
   xdfs serve --listen unix:/run/xdfs.sock
   xdfs serve --config /etc/xdfs.toml
-  xdfs serve --config /etc/xdfs.toml --check-config")]
+  xdfs serve --config /etc/xdfs.toml --check-config";
+
+/// The help about the settings of the file.
+fn settings_help() -> String {
+    [SETTINGS, &doors::help(), MORE_SETTINGS].concat()
+}
+
+/// Serve a directory.
+///
+/// Clients read and write beneath the root and nowhere else: the kernel resolves paths beneath it,
+/// so that neither '..' nor a symbolic link leads out. A root that contains the server's own files,
+/// or the keys or settings of the user who starts it, is refused; a home directory usually does.
+///
+/// All channels are encrypted (TLS 1.3), and clients authenticate. Your own key is accepted without
+/// any set-up, and so are the keys in authorized_keys in the server's folder and in ~/.ssh, users
+/// with passwords (`xdfs user add`) and holders of tickets.
+///
+/// Prints a line 'listening on ADDR' with the actual port for each address, then a line 'serving
+/// DIR', and the fingerprint of the server's key. SIGTERM and Ctrl-C drain the server: it accepts
+/// no new sessions, and running ones get the grace period to end; whatever is left can be resumed
+/// later. A second signal ends all sessions at once.
+///
+/// SIGHUP reloads the settings (flags, the file of --config and all files that it names) without
+/// interrupting sessions and transfers: new sessions get what they say. A session ends at once, in
+/// a resumable state, if its user would be refused now, or would get less rights or another
+/// directory. If anything is wrong, the log says what, and the old settings stay; so they do if the
+/// file is empty, is no regular file, or has lost its directories or [accounts]. Users, passwords,
+/// keys and certificates need no reload: they are read at each login. Addresses, drivers, folder,
+/// audit, sessions_max, memory_max, grace_seconds and insecure change at the next start only.
+///
+/// Started by systemd, it uses the sockets that it is handed (instead of the addresses), and tells
+/// when it is ready, reloads and stops.
+#[derive(Clone, Debug, Default, Args)]
+#[command(after_help = settings_help())]
 pub(crate) struct ServeFlags {
     /// Address to listen on: HOST, HOST:PORT, [IPV6]:PORT or unix:PATH; may be repeated.
     ///
@@ -145,7 +142,7 @@ pub(crate) struct ServeFlags {
         default_missing_value = "127.0.0.1:2811",
         value_parser = parse_gridftp
     )]
-    pub(crate) gridftp: Option<GridftpAddress>,
+    pub(crate) gridftp: Option<HostPort>,
 
     /// Show metrics at http://ADDR/metrics, for Prometheus and `xdfs top`. Default: 127.0.0.1:2798.
     ///
@@ -356,8 +353,8 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
     }
 }
 
-fn parse_gridftp(text: &str) -> Result<GridftpAddress, String> {
-    let address = text.parse::<GridftpAddress>();
+fn parse_gridftp(text: &str) -> Result<HostPort, String> {
+    let address = gridftp_address(text);
     address.map_err(|fault| format!("{}; {}", fault.cause, fault.hint))
 }
 

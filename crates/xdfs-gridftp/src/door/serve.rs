@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use mio::Interest;
 use socket2::SockRef;
-use xdfs_access::{Access, Evidence, Login, Peer, Permit};
+use xdfs_access::{Access, Admit, Evidence, Login, Peer, Permit};
 use xdfs_proto::path::Call;
 use xdfs_proto::{Code, Fault};
 use xdfs_security::Method;
@@ -32,7 +32,7 @@ use super::rows::{Rows, stat, target_of};
 use super::segment::{Arriving, Segment, SegmentMemory};
 use super::tls::{Direction, SessionTls};
 use super::upload::Upload;
-use super::{Client, Context, DRAINED, Policy, Shared, locked};
+use super::{Client, Context, DRAINED, Role, Shared, locked};
 use crate::command::{Form, Mode, Password};
 use crate::getput::Route;
 use crate::segment::TransactionId;
@@ -304,7 +304,7 @@ impl Server {
             self.starts_tls = false;
             return Ok(true);
         }
-        let Policy::Guarded(current) = &self.context.policy else {
+        let Some(current) = self.context.role.current() else {
             return Ok(false);
         };
         let tls = SessionTls::new(&current.tls(), self.context.options.requires_resumption)?;
@@ -417,8 +417,8 @@ impl Server {
         &mut self,
         authenticate: impl FnOnce(&Self, &Access) -> Result<Login, Fault>,
     ) -> Result<String, Fault> {
-        let user = match &self.context.policy {
-            Policy::Open(store) => {
+        let user = match &self.context.role {
+            Role::Server(Admit::Open(store)) => {
                 self.context.log_in(&self.shared)?;
                 User {
                     name: String::new(),
@@ -428,11 +428,11 @@ impl Server {
                     _permit: None,
                 }
             }
-            Policy::Node(_) => {
+            Role::Node(_) => {
                 let cause = "a data node has no users";
                 return Err(Fault::new(Code::PermissionDenied, "authenticate", cause));
             }
-            Policy::Guarded(current) => {
+            Role::Server(Admit::Guarded(current)) => {
                 let access = current.access();
                 let login = authenticate(self, &access)?;
                 let admission = access.admit(&self.peer, &login)?;
@@ -478,8 +478,7 @@ impl Server {
     /// Takes a token of a security context. What fails counts for the client's address.
     #[cfg(feature = "gsi")]
     fn take_token(&mut self, token: &[u8]) -> Result<Outcome, Fault> {
-        let (Some(host), Policy::Guarded(current)) = (&self.context.gsi, &self.context.policy)
-        else {
+        let (Some(host), Some(current)) = (&self.context.gsi, self.context.role.current()) else {
             return Err(no_gsi());
         };
         let stepped = self.gsi.step(host, token).map_err(told);

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustls::ServerConfig;
 use xdfs_proto::fault::Fault;
-use zeroize::Zeroizing;
 
 use super::{ClientCertificates, Fingerprint, ServerIdentity, Timeliness, Validity};
 
@@ -22,7 +21,6 @@ pub struct Reloading {
     chain: PathBuf,
     key: PathBuf,
     clients: ClientCertificates,
-    secret: Zeroizing<[u8; 32]>,
     state: Mutex<LoadedConfig>,
 }
 
@@ -59,7 +57,6 @@ impl Reloading {
             chain,
             key,
             clients,
-            secret: Zeroizing::new(*identity.derived_secret()),
             state: Mutex::new(state),
         })
     }
@@ -98,12 +95,6 @@ impl Reloading {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .fingerprint
-    }
-
-    /// [`ServerIdentity::derived_secret`] of the files as they were at first.
-    #[must_use]
-    pub fn derived_secret(&self) -> &[u8; 32] {
-        &self.secret
     }
 
     /// The key and the certificate, read again.

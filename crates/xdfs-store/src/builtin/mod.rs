@@ -34,7 +34,14 @@ impl ServerStore {
     /// Adds the built-in paths to a store of files.
     #[must_use]
     pub fn new(files: impl Store + 'static) -> Self {
-        let files = Arc::new(files);
+        let files: Arc<dyn Store> = Arc::new(files);
+        files.into()
+    }
+}
+
+impl From<Arc<dyn Store>> for ServerStore {
+    /// Adds the built-in paths to a store that others have too.
+    fn from(files: Arc<dyn Store>) -> Self {
         Self { files }
     }
 }

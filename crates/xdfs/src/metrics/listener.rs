@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use xdfs_access::HostPort;
 use xdfs_crowd::{Crowd, Network};
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::poll::{Event, Notifier, Poller, Token};
@@ -17,7 +18,6 @@ use xdfs_xio::{Endpoint, Listener, Stream};
 
 use super::http::{HEAD_BYTES_MAX, answer};
 use crate::drivers::Drivers;
-use crate::gridftp::host_and_port;
 use crate::remote::{Address, Listen};
 use crate::stack::{address_of, endpoint, listening_stack, resolve};
 
@@ -60,7 +60,7 @@ impl MetricsSettings {
     /// # Errors
     /// [`Code::InvalidArgument`]: it is none.
     pub fn address(text: &str) -> Result<Address, Fault> {
-        let (host, port) = host_and_port(text, METRICS_PORT, "metrics")?;
+        let HostPort { host, port } = HostPort::read(text, "metrics", METRICS_PORT)?;
         Ok(Address::Host { host, port })
     }
 

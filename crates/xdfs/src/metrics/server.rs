@@ -1,7 +1,9 @@
 //! The metrics of a server.
 
+use std::sync::Arc;
+
+use xdfs_access::DoorControl;
 use xdfs_engine::AcceptorControl;
-use xdfs_gridftp::door::DoorControl;
 use xdfs_store::tally::Tally;
 
 use super::{Family, text};
@@ -10,7 +12,8 @@ use super::{Family, text};
 #[derive(Debug)]
 pub(crate) struct ServerFigures {
     pub(crate) acceptor: AcceptorControl,
-    pub(crate) gridftp: Option<DoorControl>,
+    /// The other doors, by their names.
+    pub(crate) further: Vec<(&'static str, Arc<dyn DoorControl>)>,
 }
 
 impl ServerFigures {
@@ -23,9 +26,11 @@ impl ServerFigures {
 
     fn families(&self) -> Vec<Family> {
         let engine = self.acceptor.tally();
-        let gridftp = self.gridftp.as_ref().and_then(DoorControl::tally);
+        let further = self.further.iter();
+        let further = further.filter_map(|(name, door)| Some((*name, door.tally()?)));
+        let further: Vec<_> = further.collect();
         let mut doors: Vec<(&str, &Tally)> = vec![("xdfs", &engine.door)];
-        doors.extend(gridftp.as_deref().map(|tally| ("gridftp", tally)));
+        doors.extend(further.iter().map(|(name, tally)| (*name, &**tally)));
         let of_doors = |family: Family, figure: &dyn Fn(&Tally) -> u64| {
             doors.iter().fold(family, |family, (door, tally)| {
                 family.with(&[("door", door)], figure(tally))

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
-use std::time::SystemTime;
 
+use xdfs_access::Findings;
 use xdfs_proto::{Code, Fault};
 use xdfs_security::account::Accounts;
 use xdfs_security::audit::Audit;
 use xdfs_security::export::{ExportConfig, ExportsConfig, Roots};
 use xdfs_security::grid::{GridMap, GridMapFile};
 use xdfs_security::identity::{
-    ClientCertificates, Fingerprint, ServerIdentity, Timeliness, Validity, read_certificates,
+    ClientCertificates, Fingerprint, ServerIdentity, Validity, read_certificates,
 };
 use xdfs_security::key::AuthorizedKeys;
 use xdfs_security::password::UsersFile;
@@ -20,58 +21,33 @@ use xdfs_security::trusted;
 
 use super::settings::{OPEN_FOLDER, ServerSecurity, keep_apart};
 
-/// A setting that can't be used as it is.
-#[derive(Clone, Debug)]
-pub struct SettingFault {
-    /// Name of the setting, as in the configuration file of `xdfs serve`; empty for the files in
-    /// the server's folder.
-    pub setting: &'static str,
-    /// Its number, from 0, among those that may occur more than once.
-    pub number: usize,
-    /// The reason.
-    pub fault: Fault,
-}
-
-/// The result of [`ServerBuilder::check`](crate::ServerBuilder::check).
+/// The result of [`ServerBuilder::check`](crate::ServerBuilder::check): [`Findings`], and facts for
+/// the person who asks.
 #[derive(Clone, Debug, Default)]
 pub struct SettingsReport {
-    /// Everything that would keep the server from starting, or users from what they are granted.
-    pub faults: Vec<SettingFault>,
+    /// Faults and warnings.
+    pub findings: Findings,
     /// The fingerprint of the server's key; `None` if there is none yet, or it can't be read.
     pub fingerprint: Option<Fingerprint>,
     /// The users with a password.
     pub password_users: Vec<String>,
     /// The users with a list of keys, and the number of keys in it.
     pub key_users: Vec<(String, usize)>,
-    /// Settings that don't fit the time or the machine. Certificates that have ended or aren't
-    /// valid yet: the server serves with them nevertheless, and clients that verify them fail.
-    /// Addresses to listen on that the machine doesn't have: the server doesn't start with them,
-    /// and one that runs isn't concerned.
-    pub unfit: Vec<SettingFault>,
-    /// The settings that are allowed and probably mistakes, in words.
-    pub warnings: Vec<String>,
     /// The end of the server's certificate, in seconds since 1970; `None` if there is none yet.
     pub certificate_ends_s: Option<i64>,
 }
 
-impl SettingsReport {
-    pub(crate) fn note<T>(
-        &mut self,
-        setting: &'static str,
-        number: usize,
-        result: Result<T, Fault>,
-    ) -> Option<T> {
-        match result {
-            Ok(value) => Some(value),
-            Err(fault) => {
-                self.faults.push(SettingFault {
-                    setting,
-                    number,
-                    fault,
-                });
-                None
-            }
-        }
+impl Deref for SettingsReport {
+    type Target = Findings;
+
+    fn deref(&self) -> &Findings {
+        &self.findings
+    }
+}
+
+impl DerefMut for SettingsReport {
+    fn deref_mut(&mut self) -> &mut Findings {
+        &mut self.findings
     }
 }
 
@@ -100,7 +76,7 @@ impl ServerSecurity {
             report.note("audit", 0, Audit::check(path));
         }
         let map = self.client_authorities.as_ref().map(|(_, map)| map);
-        let map = map.or_else(|| self.gsi.as_ref()?.grid_map.as_ref());
+        let map = map.or(self.grid_map.as_ref());
         let mapped = map.and_then(|map| GridMapFile::open(map).ok());
         self.check_users(report);
         let mapped = mapped.map(|map| map.current(0));
@@ -186,32 +162,6 @@ impl ServerSecurity {
         }
     }
 
-    /// Notes certificates of a file that aren't valid now, or end soon.
-    fn check_time(
-        setting: &'static str,
-        file: &Path,
-        validity: Option<Validity>,
-        report: &mut SettingsReport,
-    ) {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let now = now.map_or(0, |since| since.as_secs().cast_signed());
-        match validity.map(|validity| validity.at(now)) {
-            None | Some(Timeliness::Valid) => {}
-            Some(Timeliness::EndsSoon(what)) => {
-                report.warnings.push(format!("{}: {what}", file.display()));
-            }
-            Some(Timeliness::Invalid(what)) => {
-                let fault = Fault::new(Code::InvalidArgument, "read the certificate", what);
-                let name = file.as_os_str().as_encoded_bytes();
-                report.unfit.push(SettingFault {
-                    setting,
-                    number: 0,
-                    fault: fault.path(name).hint("put a new one in its place"),
-                });
-            }
-        }
-    }
-
     fn check_apart(&self, root: &Path, private: &[&Path], report: &mut SettingsReport) {
         let keys = self.folder.join("keys");
         let own = || {
@@ -241,20 +191,11 @@ impl ServerSecurity {
                 // One by one: the others serve without it.
                 for one in read.iter().flatten() {
                     let validity = Validity::of(std::slice::from_ref(one));
-                    Self::check_time(SETTING, authorities, validity, report);
+                    report.check_time(SETTING, authorities, validity);
                 }
                 read.map(ClientCertificates::Optional)
             }
         };
-        if let Some(gsi) = &self.gsi {
-            report.note("gridftp.gsi", 0, gsi.check());
-            let chain = read_certificates(&gsi.certificate).ok();
-            let validity = chain.as_deref().and_then(Validity::of);
-            Self::check_time("gridftp", &gsi.certificate, validity, report);
-            if let Some(map) = &gsi.grid_map {
-                report.note("gridftp.gsi.grid_map", 0, GridMapFile::open(map));
-            }
-        }
         let (setting, identity) = match &self.certificate {
             Some((chain, key)) => (
                 "certificate",
@@ -269,7 +210,7 @@ impl ServerSecurity {
             report.certificate_ends_s = validity.map(|time| time.not_after());
             let own = ServerIdentity::files(&self.folder).0;
             let chain = self.certificate.as_ref().map_or(&own, |(chain, _)| chain);
-            Self::check_time(setting, chain, validity, report);
+            report.check_time(setting, chain, validity);
         }
         if let (Some(identity), Some(clients)) = (identity, clients) {
             report.note("client_certificates", 0, identity.config(clients));

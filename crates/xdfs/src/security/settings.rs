@@ -46,9 +46,9 @@ pub struct ServerSecurity {
     pub tokens: Option<TokenConfig>,
     /// The authorities of client certificates (PEM), and the grid map from certificates to users.
     pub client_authorities: Option<(PathBuf, PathBuf)>,
-    /// The files of GSI, with which GridFTP's clients prove by certificates and proxies who they
-    /// are; `None` for no GSI.
-    pub gsi: Option<GsiFiles>,
+    /// The grid map for doors that verify certificates by themselves; not used where
+    /// [`client_authorities`](Self::client_authorities) has one.
+    pub grid_map: Option<PathBuf>,
     /// The audit log file; `None` for no log.
     pub audit: Option<PathBuf>,
     /// Limits for unauthenticated peers and for users.
@@ -64,51 +64,6 @@ pub struct ServerSecurity {
     pub accounts: Option<BTreeMap<String, String>>,
 }
 
-/// The files of GSI at the door of GridFTP. But for the grid map they are read for each session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GsiFiles {
-    /// The certificate of the host, and those between it and its authority (PEM).
-    pub certificate: PathBuf,
-    /// Its key (PEM), which only its owner may read.
-    pub key: PathBuf,
-    /// The directory of authorities (`HASH.0`), with signing policies and lists of revoked
-    /// certificates.
-    pub authorities: PathBuf,
-    /// The grid map; left out where [`ServerSecurity::client_authorities`] has it.
-    pub grid_map: Option<PathBuf>,
-    /// Limited proxies are taken, as Globus takes them for moving files.
-    pub takes_limited: bool,
-}
-
-impl GsiFiles {
-    /// Checks that they can be used.
-    ///
-    /// # Errors
-    /// One can't, or this program is built without GSI.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
-        #[cfg(feature = "gsi")]
-        {
-            self.host().load().map(drop)
-        }
-        #[cfg(not(feature = "gsi"))]
-        {
-            let cause = "this program is built without GSI";
-            let fault = Fault::new(Code::Unsupported, "set up GSI", cause);
-            Err(fault.hint("build it with `--features gsi`, or leave out [gridftp.gsi]"))
-        }
-    }
-
-    #[cfg(feature = "gsi")]
-    pub(crate) fn host(&self) -> xdfs_gridftp::door::GsiHost {
-        xdfs_gridftp::door::GsiHost {
-            certificate: self.certificate.clone(),
-            key: self.key.clone(),
-            authorities: self.authorities.clone(),
-            takes_limited: self.takes_limited,
-        }
-    }
-}
-
 impl ServerSecurity {
     /// The default settings, with a folder and an owner.
     #[must_use]
@@ -122,7 +77,7 @@ impl ServerSecurity {
             exports: None,
             tokens: None,
             client_authorities: None,
-            gsi: None,
+            grid_map: None,
             audit: None,
             accounts: None,
             limits: GuardLimits::default(),
@@ -138,10 +93,7 @@ impl ServerSecurity {
         for (one, other) in pairs.into_iter().flatten() {
             own.extend([one.as_path(), other]);
         }
-        if let Some(gsi) = &self.gsi {
-            own.extend([gsi.certificate.as_path(), &gsi.key, &gsi.authorities]);
-            own.extend(gsi.grid_map.as_deref());
-        }
+        own.extend(self.grid_map.as_deref());
         for issuer in self.tokens.iter().flat_map(|tokens| &tokens.issuers) {
             own.extend(issuer.jwks_file.as_deref());
             own.extend(issuer.jwks_authorities.as_deref());
@@ -216,7 +168,7 @@ impl ServerSecurity {
                 Some(GridMapFile::open(map)?),
             ),
             None => {
-                let map = self.gsi.as_ref().and_then(|gsi| gsi.grid_map.as_ref());
+                let map = self.grid_map.as_ref();
                 let map = map.map(GridMapFile::open).transpose()?;
                 (ClientCertificates::None, map)
             }

@@ -1,10 +1,9 @@
 //! The rights to tunnels of the peers of a server: by its rules, or those of a personal server.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use xdfs_access::{Access, TunnelUser};
+use xdfs_access::{CurrentAccess, TunnelUser};
 use xdfs_engine::PeerGuard;
 use xdfs_engine::tunnel::{TunnelEvent, TunnelOutcome, TunnelRights};
 use xdfs_proto::Fault;
@@ -12,20 +11,15 @@ use xdfs_proto::tunnel::{Action, Target};
 use xdfs_security::guard::{Guard, Network};
 use xdfs_security::tunnel::TunnelRules;
 
-/// The access under the settings as they are now.
-pub(super) trait CurrentAccess: Send + Sync + fmt::Debug {
-    fn access(&self) -> Arc<Access>;
-}
-
 /// The rights of a user who has logged in.
 #[derive(Debug)]
 pub(super) struct TunnelsByRules {
     user: TunnelUser,
-    current: Box<dyn CurrentAccess>,
+    current: Arc<dyn CurrentAccess>,
 }
 
 impl TunnelsByRules {
-    pub(super) fn new(user: TunnelUser, current: Box<dyn CurrentAccess>) -> Self {
+    pub(super) fn new(user: TunnelUser, current: Arc<dyn CurrentAccess>) -> Self {
         Self { user, current }
     }
 }

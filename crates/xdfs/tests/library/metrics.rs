@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
+use std::sync::Arc;
 
 use xdfs::metrics::{MetricsSettings, Scrape};
 use xdfs::{Call, Code, GridftpSettings, LocalPlace, ServerBuilder, TransferOptions};
@@ -163,7 +164,7 @@ fn the_page_has_the_names_that_a_server_answers() {
     let (serving, address) = serving(&tree.join(""), |builder| {
         let mut gridftp = GridftpSettings::default();
         gridftp.listen.port = 0;
-        builder.gridftp = Some(gridftp);
+        builder.doors.push(Arc::new(gridftp));
     });
     // So that there is a failure.
     let client = client(serving.addr, |_| {});

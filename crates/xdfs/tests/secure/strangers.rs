@@ -125,7 +125,7 @@ fn strangers_that_give_way_at_a_data_node_are_counted_in_its_log() {
         ..ServerBuilder::default()
     };
     let settings = DataNodeSettings {
-        listen: "127.0.0.1:0".parse().unwrap(),
+        listen: xdfs::gridftp_node_address("127.0.0.1:0").unwrap(),
         obeys: vec![world.fingerprint],
         ..DataNodeSettings::default()
     };

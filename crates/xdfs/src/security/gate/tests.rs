@@ -1,23 +1,59 @@
 //! Tests of `gate`.
 
-use std::path::Path;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use xdfs_access::Tickets;
 use xdfs_security::export::{ExportConfig, ExportsConfig, GrantConfig, Rights};
 use xdfs_security::password::{Parameters, PasswordClient, UsersFile};
 use xdfs_security::ticket;
+use xdfs_security::tunnel::TunnelRules;
 
 use super::*;
+use crate::security::{CurrentRules, ServerSecurity};
 
 const PEER: &str = "192.0.2.1:40000";
 
-fn gate(folder: &Path) -> SecureGate {
-    let mut settings = ServerSecurity::new(folder.to_owned(), "owner".into());
-    settings.limits.failures_free = 1;
-    SecureGate::new(settings, folder.to_owned(), false, TunnelRules::default()).unwrap()
+/// A gate, and the rules by which it admits.
+struct Entrance {
+    rules: Arc<CurrentRules>,
+    gate: SecureGate,
 }
 
-fn begin(gate: &SecureGate, peer: &str) -> Result<Verdict, Fault> {
+impl Entrance {
+    fn new(settings: ServerSecurity, root: PathBuf) -> Self {
+        let rules = CurrentRules::new(settings, root, false, TunnelRules::default());
+        let rules = Arc::new(rules.unwrap());
+        let gate = SecureGate::new(Arc::<CurrentRules>::clone(&rules));
+        Self { rules, gate }
+    }
+
+    fn reload(&self, settings: ServerSecurity, root: PathBuf) -> Result<(), Fault> {
+        let tunnels = TunnelRules::default();
+        self.rules.reload(settings, root, false, tunnels)
+    }
+
+    fn tickets(&self) -> Tickets {
+        self.rules.tickets()
+    }
+}
+
+impl Deref for Entrance {
+    type Target = SecureGate;
+
+    fn deref(&self) -> &SecureGate {
+        &self.gate
+    }
+}
+
+fn gate(folder: &Path) -> Entrance {
+    let mut settings = ServerSecurity::new(folder.to_owned(), "owner".into());
+    settings.limits.failures_free = 1;
+    Entrance::new(settings, folder.to_owned())
+}
+
+fn begin(gate: &Entrance, peer: &str) -> Result<Verdict, Fault> {
     let protection = Protection {
         binding: [1; 32],
         peer_certificates: Vec::new(),
@@ -56,14 +92,8 @@ fn guesses_that_begin_together_wait_together() {
     begin(&gate, "192.0.2.2:40000").unwrap();
 }
 
-fn public_gate(folder: &Path) -> SecureGate {
-    SecureGate::new(
-        public_settings(folder),
-        folder.join("root"),
-        false,
-        TunnelRules::default(),
-    )
-    .unwrap()
+fn public_gate(folder: &Path) -> Entrance {
+    Entrance::new(public_settings(folder), folder.join("root"))
 }
 
 fn public_settings(folder: &Path) -> ServerSecurity {
@@ -83,12 +113,12 @@ fn public_settings(folder: &Path) -> ServerSecurity {
 }
 
 /// Logs in without a proof, and returns whether that was accepted.
-fn anonymous(gate: &SecureGate, peer: &str) -> bool {
+fn anonymous(gate: &Entrance, peer: &str) -> bool {
     log_in(gate, peer, Method::Anonymous, Vec::new()).is_ok()
 }
 
 fn log_in(
-    gate: &SecureGate,
+    gate: &Entrance,
     peer: &str,
     method: Method,
     body: Vec<u8>,
@@ -121,7 +151,7 @@ fn a_standing_follows_the_settings() {
     let reload = |change: &dyn Fn(&mut ExportConfig)| {
         let mut settings = public_settings(folder);
         change(&mut settings.exports.as_mut().unwrap().export[0]);
-        gate.reload(settings, folder.join("root"), false, TunnelRules::default())
+        gate.reload(settings, folder.join("root"))
     };
     let are_valid = || (anonymous.is_valid(), owner.is_valid());
     reload(&|_| ()).unwrap();
@@ -230,13 +260,7 @@ fn sessions_by_another_door_count_too() {
     let mut settings = ServerSecurity::new(folder.path().to_owned(), "owner".into());
     settings.limits.sessions_per_user_max = 1;
     settings.limits.bytes_per_second_per_user_max = std::num::NonZeroU64::new(5);
-    let gate = SecureGate::new(
-        settings,
-        folder.path().to_owned(),
-        false,
-        TunnelRules::default(),
-    )
-    .unwrap();
+    let gate = Entrance::new(settings, folder.path().to_owned());
     let ticket = gate.tickets().issue(Duration::from_secs(60), 9).unwrap();
     let protection = Protection {
         binding: [1; 32],
@@ -255,7 +279,7 @@ fn sessions_by_another_door_count_too() {
     let peer = Peer::new("other", PEER);
     let there = || {
         let evidence = Evidence::Password("secret");
-        let access = &rules(&gate.current).access;
+        let access = gate.rules.access();
         let login = access.authenticate(&peer, "owner", evidence).unwrap();
         let admission = access.admit(&peer, &login);
         admission.map_err(|fault| fault.code)
