@@ -13,6 +13,7 @@ example!(
     download_with_progress,
     "../../examples/download_with_progress.rs"
 );
+example!(own_door, "../../examples/own_door.rs");
 example!(own_driver, "../../examples/own_driver.rs");
 example!(own_store, "../../examples/own_store.rs");
 example!(remote_file, "../../examples/remote_file.rs");
@@ -21,9 +22,13 @@ example!(tuned_options, "../../examples/tuned_options.rs");
 example!(upload, "../../examples/upload.rs");
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use xdfs::{Observer, Progress, RemotePlace};
+use xdfs::security::{ExportConfig, ExportsConfig, GrantConfig, Rights, ServerSecurity};
+use xdfs::{Observer, Progress, RemotePlace, Server, ServerBuilder};
 
 use crate::support::{Folders, Serving, assert_equal};
 
@@ -168,6 +173,140 @@ fn own_store_is_read_and_written() {
         own_store::there_and_back(&place(&server, "/none"), 0).unwrap(),
         b""
     );
+}
+
+/// A client of the door, which asks for sizes.
+struct Asking(BufReader<TcpStream>);
+
+impl Asking {
+    fn at(server: &Server) -> Self {
+        let (protocol, address) = server.further_addresses().next().unwrap();
+        assert_eq!(protocol, "stat");
+        Self(BufReader::new(TcpStream::connect(address).unwrap()))
+    }
+
+    /// The answer to a line; empty at the end of the connection.
+    fn ask(&mut self, line: &str) -> String {
+        // The server may have ended the connection.
+        let _ = self.0.get_mut().write_all(format!("{line}\n").as_bytes());
+        let mut answer = String::new();
+        // So it may by a reset.
+        let _ = self.0.read_line(&mut answer);
+        answer.trim_end().to_owned()
+    }
+}
+
+#[test]
+fn own_door_serves_what_everybody_has() {
+    let folders = Folders::new(920);
+    fs::write(folders.there("file"), "12345").unwrap();
+    let server = ServerBuilder {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        root: folders.root(),
+        doors: vec![Arc::new(own_door::StatDoor::at("127.0.0.1:0").unwrap())],
+        ..ServerBuilder::default()
+    };
+    let server = server.bind().unwrap();
+    let mut asking = Asking::at(&server);
+    let handle = server.handle();
+    let serving = std::thread::spawn(move || server.run());
+    assert_eq!(asking.ask("stat file"), "ok 5");
+    assert_eq!(asking.ask("stat none"), "not-found");
+    assert_eq!(asking.ask("put file"), "invalid-argument");
+    handle.shutdown();
+    assert_eq!(asking.ask("stat file"), "");
+    serving.join().unwrap().unwrap();
+}
+
+/// A door of another crate is checked, audited, reloaded and drained as those of the library are.
+#[test]
+fn own_door_has_the_users_of_the_server() {
+    let folders = Folders::new(921);
+    fs::write(folders.there("file"), "12345").unwrap();
+    let audit = folders.here("audit");
+    let builder = |is_public: bool, at: &str| {
+        let mut security = ServerSecurity::new(folders.here("server"), "owner".into());
+        security.audit = Some(audit.clone());
+        let export = ExportConfig {
+            name: "open".into(),
+            path: folders.root().to_str().unwrap().into(),
+            public: is_public,
+            grant: vec![GrantConfig {
+                user: Some("owner".into()),
+                group: None,
+                rights: Rights::READ,
+            }],
+            ..ExportConfig::default()
+        };
+        security.exports = Some(ExportsConfig {
+            export: vec![export],
+            ..ExportsConfig::default()
+        });
+        ServerBuilder {
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            security: Some(security),
+            doors: vec![Arc::new(own_door::StatDoor::at(at).unwrap())],
+            ..ServerBuilder::default()
+        }
+    };
+    let server = builder(true, "127.0.0.1:0").bind().unwrap();
+    let mut asking = Asking::at(&server);
+    let handle = server.handle();
+    let serving = std::thread::spawn(move || server.run());
+    assert_eq!(asking.ask("stat open/file"), "ok 5");
+    assert_eq!(asking.ask("stat file"), "not-found");
+    // Its settings are compared, and the rules are those of now.
+    let reloaded = handle.reload(builder(false, "127.0.0.1:1")).unwrap();
+    assert_eq!(reloaded.unchanged, ["stat"]);
+    assert_eq!(asking.ask("stat open/file"), "authentication-failed");
+    let without = ServerBuilder {
+        doors: Vec::new(),
+        ..builder(true, "127.0.0.1:0")
+    };
+    assert_eq!(handle.reload(without).unwrap().unchanged, ["stat"]);
+    assert_eq!(asking.ask("stat open/file"), "ok 5");
+    handle.shutdown();
+    assert_eq!(asking.ask("stat open/file"), "");
+    serving.join().unwrap().unwrap();
+    let log = fs::read_to_string(&audit).unwrap();
+    let lines = log.lines().filter(|line| line.contains("\"stat\""));
+    assert!(lines.count() >= 2, "{log}");
+}
+
+#[test]
+fn own_door_is_checked_with_the_other_settings() {
+    let folders = Folders::new(922);
+    let faults = |listen: &str, at: &str, change: &dyn Fn(&mut ServerBuilder)| {
+        let mut builder = ServerBuilder {
+            listen: vec![listen.parse().unwrap()],
+            root: folders.root(),
+            doors: vec![Arc::new(own_door::StatDoor::at(at).unwrap())],
+            ..ServerBuilder::default()
+        };
+        change(&mut builder);
+        let report = builder.check();
+        let faults = report.faults.iter();
+        let faults = faults.map(|found| (found.setting, found.fault.cause.clone()));
+        faults.collect::<Vec<_>>()
+    };
+    let none = |_: &mut ServerBuilder| ();
+    assert_eq!(faults("127.0.0.1:0", "127.0.0.1:4001", &none), []);
+    let insecure = |builder: &mut ServerBuilder| builder.insecure = true;
+    for (at, change, words) in [
+        (
+            "127.0.0.1:4001",
+            &none as &dyn Fn(&mut ServerBuilder),
+            "another listener",
+        ),
+        ("0.0.0.0:4002", &none, "not a loopback address"),
+        ("0.0.0.0:4001", &insecure, "another listener"),
+    ] {
+        let found = faults("127.0.0.1:4001", at, change);
+        let [(setting, cause)] = found.as_slice() else {
+            panic!("{found:?}");
+        };
+        assert!(*setting == "stat" && cause.contains(words), "{found:?}");
+    }
 }
 
 #[test]
