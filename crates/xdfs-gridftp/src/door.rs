@@ -138,9 +138,9 @@ impl Default for Options {
     }
 }
 
-/// The parts of a [`Door`].
+/// The parts of a [`Sessions`].
 #[derive(Debug)]
-pub struct DoorConfig {
+pub struct SessionsConfig {
     /// Where control connections come from.
     pub listeners: Vec<TcpListener>,
     /// Who comes in.
@@ -216,8 +216,8 @@ fn wake(notifier: &Notifier) {
     });
 }
 
-/// Accepts control connections.
-pub struct Door {
+/// The listeners of a door, and the sessions of their control connections.
+pub struct Sessions {
     context: Arc<Context>,
     poller: Poller,
     /// With their names in the log.
@@ -226,17 +226,17 @@ pub struct Door {
 
 /// Ends sessions from other threads.
 #[derive(Clone, Debug)]
-pub struct DoorControl {
-    /// The door's own, so that the audit log is complete when it ends.
+pub struct SessionsControl {
+    /// Owned by the sessions alone, so that the audit log is complete when they end.
     context: Weak<Context>,
 }
 
-impl Door {
-    /// A door with these listeners.
+impl Sessions {
+    /// No sessions yet, with these listeners.
     ///
     /// # Errors
     /// They can't be watched, or a file of GSI can't be used.
-    pub fn new(config: DoorConfig) -> Result<(Self, DoorControl), Fault> {
+    pub fn new(config: SessionsConfig) -> Result<(Self, SessionsControl), Fault> {
         let fault = |error: io::Error| Fault::from_io("watch the listeners of GridFTP", "", &error);
         let poller = Poller::new().map_err(fault)?;
         let what = match config.role {
@@ -278,13 +278,13 @@ impl Door {
             tally: Arc::default(),
             notifier: poller.notifier(),
         });
-        let door = Self {
+        let sessions = Self {
             context: Arc::clone(&context),
             poller,
             listeners,
         };
         let context = Arc::downgrade(&context);
-        Ok((door, DoorControl { context }))
+        Ok((sessions, SessionsControl { context }))
     }
 
     /// Serves until it is drained and the last session has ended, or the grace period is over.
@@ -544,7 +544,7 @@ impl Drop for Registration {
     }
 }
 
-impl DoorControl {
+impl SessionsControl {
     /// Accepts no more sessions. Idle ones end at once, others when they are done, and at the
     /// latest after `grace`.
     pub fn drain(&self, grace: Duration) {
@@ -661,8 +661,8 @@ impl Shared {
     }
 }
 
-impl fmt::Debug for Door {
+impl fmt::Debug for Sessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Door").finish_non_exhaustive()
+        f.debug_struct("Sessions").finish_non_exhaustive()
     }
 }

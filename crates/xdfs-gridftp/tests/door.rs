@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
 use xdfs_access::{Access, Admit, Clock, CurrentAccess, KeyLists, Parts, SystemClock};
 use xdfs_gridftp::block::Header;
-use xdfs_gridftp::door::{Door, DoorConfig, DoorControl, Options, Role};
+use xdfs_gridftp::door::{Options, Role, Sessions, SessionsConfig, SessionsControl};
 use xdfs_gridftp::reply::{Reply, ReplyReader};
 use xdfs_proto::Fault;
 use xdfs_security::export::{ExportConfig, Exports, ExportsConfig, Rights};
@@ -31,7 +31,7 @@ static CONTENT: [u8; 32 << 10] = [7; 32 << 10];
 
 struct Running {
     address: SocketAddr,
-    control: DoorControl,
+    control: SessionsControl,
     thread: Option<JoinHandle<Result<(), Fault>>>,
 }
 
@@ -44,7 +44,7 @@ impl Running {
     fn with(options: Options, admit: Admit, clock: Arc<dyn Clock>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (door, control) = Door::new(DoorConfig {
+        let (sessions, control) = Sessions::new(SessionsConfig {
             listeners: vec![listener],
             role: Role::Server(admit),
             sessions_max: SESSIONS_MAX,
@@ -55,7 +55,7 @@ impl Running {
             nodes: Vec::new(),
         })
         .unwrap();
-        let thread = Some(std::thread::spawn(move || door.run()));
+        let thread = Some(std::thread::spawn(move || sessions.run()));
         Self {
             address,
             control,

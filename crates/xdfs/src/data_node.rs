@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustls::ServerConfig;
 use xdfs_access::{HostPort, SystemClock};
-use xdfs_gridftp::door::{Door, DoorConfig, DoorControl, NodeRules, Options, Role};
+use xdfs_gridftp::door::{NodeRules, Options, Role, Sessions, SessionsConfig, SessionsControl};
 use xdfs_gridftp::node::{ALPN, NODE_PORT};
 use xdfs_proto::{Code, Fault};
 use xdfs_security::export::{Exports, Rights};
@@ -53,8 +53,8 @@ impl Default for DataNodeSettings {
 /// A listening data node.
 #[derive(Debug)]
 pub struct DataNode {
-    door: Door,
-    control: DoorControl,
+    sessions: Sessions,
+    control: SessionsControl,
     addresses: Vec<SocketAddr>,
     fingerprint: Fingerprint,
     grace: Duration,
@@ -63,7 +63,7 @@ pub struct DataNode {
 /// Ends a data node from another thread.
 #[derive(Clone, Debug)]
 pub struct DataNodeHandle {
-    control: DoorControl,
+    control: SessionsControl,
     grace: Duration,
 }
 
@@ -139,7 +139,7 @@ impl ServerBuilder {
         let listeners = listeners.collect::<Result<Vec<_>, _>>().map_err(fault)?;
         let addresses = listeners.iter().map(TcpListener::local_addr);
         let addresses = addresses.collect::<Result<_, _>>().map_err(fault)?;
-        let (door, control) = Door::new(DoorConfig {
+        let (sessions, control) = Sessions::new(SessionsConfig {
             listeners,
             role: Role::Node(Arc::new(Duties { tls, exports })),
             sessions_max: self.sessions_max,
@@ -154,7 +154,7 @@ impl ServerBuilder {
             nodes: Vec::new(),
         })?;
         Ok(DataNode {
-            door,
+            sessions,
             control,
             addresses,
             fingerprint: identity.fingerprint(),
@@ -190,7 +190,7 @@ impl DataNode {
     /// # Errors
     /// Waiting for connections failed.
     pub fn run(self) -> Result<(), Fault> {
-        self.door.run()
+        self.sessions.run()
     }
 }
 

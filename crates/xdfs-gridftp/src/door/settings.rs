@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use xdfs_access::{Admit, DoorAddress, Ended, Findings, HostPort, OpenDoor, Site, SystemClock};
+use xdfs_access::{
+    Admit, Door, DoorAddress, DoorControl, Ended, Findings, HostPort, OpenDoor, Site, SystemClock,
+};
 use xdfs_proto::{Code, Fault};
 use xdfs_security::grid::GridMapFile;
 use xdfs_security::identity::{Fingerprint, Validity, read_certificates};
@@ -19,7 +21,7 @@ use xdfs_store::tally::Tally;
 #[cfg(unix)]
 use xdfs_store::{LocalStore, ServerStore};
 
-use super::{DOOR, Door, DoorConfig, DoorControl, NodePeer, Options, Role};
+use super::{DOOR, NodePeer, Options, Role, Sessions, SessionsConfig, SessionsControl};
 use crate::node::{ALPN, NODE_PORT, NODES_MAX};
 
 /// The port of GridFTP.
@@ -241,7 +243,7 @@ impl GridftpSettings {
     }
 }
 
-impl xdfs_access::Door for GridftpSettings {
+impl Door for GridftpSettings {
     fn name(&self) -> &'static str {
         DOOR
     }
@@ -300,7 +302,7 @@ impl xdfs_access::Door for GridftpSettings {
             requires_resumption: self.requires_resumption,
             ..Options::default()
         };
-        let (door, control) = Door::new(DoorConfig {
+        let (sessions, control) = Sessions::new(SessionsConfig {
             listeners,
             role: Role::Server(admit),
             sessions_max: site.sessions_max,
@@ -316,7 +318,7 @@ impl xdfs_access::Door for GridftpSettings {
                 control,
                 settings: self.clone(),
             }),
-            run: Box::new(move || door.run()),
+            run: Box::new(move || sessions.run()),
         })
     }
 }
@@ -324,13 +326,13 @@ impl xdfs_access::Door for GridftpSettings {
 /// Controls an open door.
 #[derive(Debug)]
 struct Control {
-    control: DoorControl,
+    control: SessionsControl,
     /// The settings that it was opened with.
     settings: GridftpSettings,
 }
 
-impl xdfs_access::DoorControl for Control {
-    fn reload(&self, door: &dyn xdfs_access::Door) -> Vec<&'static str> {
+impl DoorControl for Control {
+    fn reload(&self, door: &dyn Door) -> Vec<&'static str> {
         let own = &self.settings;
         let mut unchanged = Vec::new();
         if let Some(new) = door.downcast_ref::<GridftpSettings>() {
@@ -383,7 +385,7 @@ impl GridftpOverSsh {
         xdfs_sys::limit::raise_descriptor_limit();
         let home = std::env::current_dir()
             .map_err(|error| Fault::from_io("find the current directory", "", &error))?;
-        let (door, _control) = Door::new(DoorConfig {
+        let (sessions, _control) = Sessions::new(SessionsConfig {
             listeners: Vec::new(),
             role: Role::Server(Admit::Open(Arc::new(ServerStore::new(
                 LocalStore::unrooted(),
@@ -396,13 +398,12 @@ impl GridftpOverSsh {
             nodes: Vec::new(),
         })?;
         let home = home.into_os_string().into_encoded_bytes();
-        door.serve_one(self.control.into(), self.local, self.peer, home)
+        sessions.serve_one(self.control.into(), self.local, self.peer, home)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use xdfs_access::Door as _;
     use xdfs_store::MemStore;
 
     use super::*;
