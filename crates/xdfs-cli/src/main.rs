@@ -69,6 +69,7 @@ use clap::Parser;
 use console::Console;
 use context::Context;
 use flags::{Cli, Command, GridftpCommand, OutputFlags};
+use report::print_parsed;
 
 fn main() -> ExitCode {
     let words = flags::words(std::env::args_os());
@@ -78,9 +79,16 @@ fn main() -> ExitCode {
         return ExitCode::from(complete::run(line));
     }
     let command = words.get(1).map(|word| word.to_string_lossy().into_owned());
-    let cli = Cli::try_parse_from(words).unwrap_or_else(|error| {
-        tips::with_tip(command.as_deref().unwrap_or_default(), error).exit()
-    });
+    let cli = match Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let error = tips::with_tip(command.as_deref().unwrap_or_default(), error);
+            return ExitCode::from(print_parsed(&error).unwrap_or_else(|fault| {
+                Console::new(OutputFlags::default()).error(&fault);
+                fault.exit_code()
+            }));
+        }
+    };
     if let Some(path) = &cli.log_file
         && let Err(fault) = log::use_file(path)
     {

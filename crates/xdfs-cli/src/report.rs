@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use xdfs::{
     SyncResult, SyncStep, TransferResult, TreeResult,
 };
 
-use crate::console::{Console, printable, warning_text};
+use crate::console::{Console, printable, wants_color, warning_text};
 use crate::flags::OutputFlags;
 use crate::human;
 use crate::progress::{self, ProgressLine};
@@ -779,6 +779,26 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), Fault> {
         None => Ok(()),
         Some(fault) => Err(fault),
     }
+}
+
+/// Prints an answer of the parser of command lines: help or the version to standard output, an
+/// error to standard error. Returns the exit code.
+///
+/// # Errors
+/// Help or the version can't be written.
+pub(crate) fn print_parsed(answer: &clap::Error) -> Result<u8, Fault> {
+    let exit_code = u8::try_from(answer.exit_code()).unwrap_or(2);
+    if answer.use_stderr() {
+        // There is no other place to say so.
+        let _ = answer.print();
+        return Ok(exit_code);
+    }
+    let text = answer.render();
+    match std::io::stdout().is_terminal() && wants_color() {
+        true => print(text.ansi().to_string())?,
+        false => print(text.to_string())?,
+    }
+    Ok(exit_code)
 }
 
 /// The fault of a failed write to standard output; `None` for a closed pipe.

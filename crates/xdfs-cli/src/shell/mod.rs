@@ -11,7 +11,7 @@ mod operands;
 mod paths;
 
 use std::ffi::OsString;
-use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::io::{BufRead as _, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::log::start_log;
 use crate::paths::check_name;
 use crate::paths::operand::Operand;
 use crate::place::word_of;
-use crate::report::{print, unwritten};
+use crate::report::{print, print_parsed};
 use crate::run_command;
 use complete::Completer;
 use operands::{Role, Side};
@@ -317,11 +317,11 @@ impl Shell {
         let line = self.program_line(&words)?;
         let matches = match Cli::command().try_get_matches_from(line) {
             Ok(matches) => matches,
-            Err(error) => return show(&error),
+            Err(error) => return print_parsed(&error),
         };
         let cli = match Cli::from_arg_matches(&matches) {
             Ok(cli) => cli,
-            Err(error) => return show(&error),
+            Err(error) => return print_parsed(&error),
         };
         if cli.log_file.is_some() {
             let cause = "a shell has one log";
@@ -528,7 +528,8 @@ impl Shell {
             return Err(Fault::new(Code::InvalidArgument, "show help for", cause).path(name));
         }
         let shown = Cli::command().try_get_matches_from(["xdfs", &name, "--help"]);
-        shown.err().map_or(Ok(SUCCESS), |error| show(&error))
+        let help = shown.err();
+        help.map_or(Ok(SUCCESS), |help| print_parsed(&help))
     }
 }
 
@@ -624,18 +625,6 @@ fn names_session(matches: &clap::ArgMatches) -> bool {
         let has = matches.ids().any(|given| given == id);
         has && matches.value_source(id) == Some(ValueSource::CommandLine)
     })
-}
-
-/// Prints a message of the command line parser, and returns the exit code.
-fn show(error: &clap::Error) -> Result<u8, Fault> {
-    let shown = error.print().and_then(|()| std::io::stdout().flush());
-    if let Err(failed) = shown
-        && !error.use_stderr()
-        && let Some(fault) = unwritten(&failed)
-    {
-        return Err(fault);
-    }
-    Ok(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
 fn at_most(words: &[Word], operands: usize) -> Result<(), Fault> {

@@ -1117,6 +1117,11 @@ fn output_that_cannot_be_written_is_a_failure() {
         &["cp", "--json", "-f", &local, &url],
         &["whoami", &url],
         &["completions", "bash"],
+        &["man", &place.here("pages")],
+        &["--help"],
+        &["--version"],
+        &["cp", "--help"],
+        &["gridftp", "data-node", "-h"],
     ] {
         full(words, b"");
     }
