@@ -2,9 +2,10 @@
 
 use xdfs::{Code, Fault};
 
+use crate::check_config;
 use crate::console::Console;
 use crate::exit_codes::SUCCESS;
-use crate::flags::{DataNodeFlags, OutputFlags, ServeFlags};
+use crate::flags::{DataNodeFlags, OutputFlags};
 use crate::interrupt::handle_signals;
 use crate::log::start_log;
 use crate::report::print;
@@ -13,6 +14,9 @@ use crate::service::{self, Notice};
 
 /// Runs the command and returns the exit code.
 pub(crate) fn run(flags: &DataNodeFlags) -> u8 {
+    if flags.check_config {
+        return check_config::run_data_node(flags);
+    }
     start_log(flags.log_level());
     match serve(flags) {
         Ok(()) => SUCCESS,
@@ -24,14 +28,9 @@ pub(crate) fn run(flags: &DataNodeFlags) -> u8 {
 }
 
 fn serve(flags: &DataNodeFlags) -> Result<(), Fault> {
-    let path = &flags.config;
-    let config = read_config(path)?;
+    let config = read_config(&flags.config)?;
     let settings = config.data_node(flags.listen.clone());
-    let as_server = ServeFlags {
-        config: Some(path.clone()),
-        ..ServeFlags::default()
-    };
-    let builder = builder(as_server, config)?;
+    let builder = builder(flags.as_server(), config)?;
     let mut console = Console::new(OutputFlags::default());
     for warning in warnings(&builder, &[])
         .iter()

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueHint};
 use xdfs::doors::HostPort;
 use xdfs::gridftp_node_address;
 
-use super::serve::{LogLevel, level};
+use super::serve::{LogLevel, ServeFlags, level};
 use tracing::Level;
 
 /// The actions of `xdfs gridftp`.
@@ -37,7 +37,8 @@ The file is that of `xdfs serve --config`; of it count [[export]] (or root and r
 
 Examples:
   xdfs gridftp data-node --config node.toml
-  xdfs gridftp data-node --config node.toml --listen 192.0.2.11")]
+  xdfs gridftp data-node --config node.toml --listen 192.0.2.11
+  xdfs gridftp data-node --config node.toml --check-config")]
 pub(crate) struct DataNodeFlags {
     /// Where to listen for the server: HOST, HOST:PORT or [IPV6]:PORT. Default: 127.0.0.1:2812.
     #[arg(short, long, value_name = "ADDR", value_parser = parse_listen)]
@@ -47,12 +48,27 @@ pub(crate) struct DataNodeFlags {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: PathBuf,
 
+    /// Check the settings, print what the node would do, and exit: 0 if they are valid, 2 if not.
+    ///
+    /// Prints every error, with its line in the file. Changes nothing and opens no port, so it can
+    /// run beside the node.
+    #[arg(long)]
+    pub(crate) check_config: bool,
+
     /// Log level on standard error.
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = LogLevel::Info)]
     pub(crate) log: LogLevel,
 }
 
 impl DataNodeFlags {
+    /// The flags of a server with the same file.
+    pub(crate) fn as_server(&self) -> ServeFlags {
+        ServeFlags {
+            config: Some(self.config.clone()),
+            ..ServeFlags::default()
+        }
+    }
+
     /// The level of the log; `None` if there is none.
     pub(crate) fn log_level(&self) -> Option<Level> {
         level(self.log)

@@ -1045,5 +1045,81 @@ fn settings_that_nodes_cannot_have_are_refused() {
         };
         let (succeeded, said) = crate::stage::outcome(xdfs.arg(place.join("xdfs.toml")));
         assert!(!succeeded && said.contains(word), "{word}: {said}");
+        if command != "serve" {
+            let (code, said) = check_node(&place.join("xdfs.toml"));
+            assert!(code == Some(2) && said.contains(word), "{word}: {said}");
+        }
     }
+}
+
+/// The exit code of the check of a data node's settings, and what it prints.
+fn check_node(config: &Path) -> (Option<i32>, String) {
+    let mut xdfs = Command::new(env!("CARGO_BIN_EXE_xdfs"));
+    xdfs.env("XDFS_CONFIG_DIR", config.parent().unwrap().join("keys"))
+        .args(["gridftp", "data-node", "--check-config", "--config"]);
+    let output = xdfs.arg(config).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(said).unwrap())
+}
+
+/// Checks before a start and beside a running node, which change nothing.
+#[test]
+fn settings_of_a_node_are_checked_without_starting_it() {
+    let place = xdfs_testkit::tree::TempTree::new(322).unwrap();
+    let root = place.join("root");
+    fs::create_dir(&root).unwrap();
+    let server = format!("SHA256:{}", "A".repeat(43));
+    let own = format!("[gridftp.data_node]\nlisten = \"127.0.0.1:0\"\nobeys = [\"{server}\"]\n");
+    let config = node_config(place.path(), "node", &root, &own);
+    let folder = config.parent().unwrap().join("server");
+    let (code, said) = check_node(&config);
+    assert_eq!(code, Some(0), "{said}");
+    for line in [
+        "would be a data node on 127.0.0.1:0".to_owned(),
+        format!(
+            "would serve /data from {}",
+            root.canonicalize().unwrap().display()
+        ),
+        "  anyone: read, list, create, write, delete".to_owned(),
+        format!("would obey the server with the key {server}"),
+        format!("would make a key in {}", folder.display()),
+        "the settings are valid".to_owned(),
+    ] {
+        assert!(said.lines().any(|own| own == line), "{line}: {said}");
+    }
+    assert!(!folder.exists());
+    let (node, _, key) = start_node(&config);
+    let (code, said) = check_node(&config);
+    assert!(
+        code == Some(0) && said.contains(&format!("fingerprint {key}\n")),
+        "{said}"
+    );
+    drop(node);
+    // Every fault, each with its line.
+    let twisted = "[accounts]\nalice = \"alice\"\n[certificate]\nchain = \"none.pem\"\n\
+                   key = \"none.key\"\n[gridftp.data_node]\nlisten = \"203.0.113.77:0\"\n";
+    let config = node_config(place.path(), "node", &place.join("none"), twisted);
+    let (code, said) = check_node(&config);
+    assert_eq!(code, Some(2), "{said}");
+    for words in [
+        "[accounts] (",
+        "line 7)",
+        "none.pem",
+        "line 9)",
+        "no server that it obeys (",
+        "line 12)",
+        "/none",
+        "4 errors",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    // An address that this machine doesn't have is one of the time, and the last to be named.
+    let config = node_config(
+        place.path(),
+        "node",
+        &root,
+        &own.replace("127.0.0.1", "203.0.113.77"),
+    );
+    let (code, said) = check_node(&config);
+    assert!(code == Some(2) && said.contains("line 8)"), "{said}");
 }

@@ -54,23 +54,12 @@ impl DerefMut for SettingsReport {
 impl ServerSecurity {
     /// Reads all files of the settings and creates none.
     pub(crate) fn check(&self, root: &Path, private: &[&Path], report: &mut SettingsReport) {
-        self.check_apart(root, private, report);
-        if let Some(config) = &self.exports {
-            for (number, fault) in config.faults() {
-                report.note::<()>("export", number, Err(fault));
-            }
-        }
+        self.check_places(root, private, report);
         if let Some(table) = &self.accounts {
             report.note("accounts", 0, Accounts::new(table.clone()));
         }
-        if self.folder.exists() {
-            report.note(
-                "folder",
-                0,
-                trusted::check_folder(OPEN_FOLDER, &self.folder),
-            );
-        }
-        self.check_identity(report);
+        let identity = self.check_identity(report);
+        self.check_clients(identity.as_ref(), report);
         self.check_tokens(report);
         if let Some(path) = &self.audit {
             report.note("audit", 0, Audit::check(path));
@@ -83,6 +72,26 @@ impl ServerSecurity {
         self.warn_of_unknown(mapped.as_deref(), report);
         self.warn_of_parents(report);
         self.warn_of_unreachable(root, report);
+    }
+
+    /// The same for a data node, which has exports and a key, and no users.
+    pub(crate) fn check_node(&self, root: &Path, private: &[&Path], report: &mut SettingsReport) {
+        self.check_places(root, private, report);
+        self.check_identity(report);
+    }
+
+    /// The directories that are served, and the own folder.
+    fn check_places(&self, root: &Path, private: &[&Path], report: &mut SettingsReport) {
+        self.check_apart(root, private, report);
+        if let Some(config) = &self.exports {
+            for (number, fault) in config.faults() {
+                report.note::<()>("export", number, Err(fault));
+            }
+        }
+        if self.folder.exists() {
+            let checked = trusted::check_folder(OPEN_FOLDER, &self.folder);
+            report.note("folder", 0, checked);
+        }
     }
 
     /// Users with rights who can't log in, which may be slips.
@@ -181,7 +190,8 @@ impl ServerSecurity {
         }
     }
 
-    fn check_identity(&self, report: &mut SettingsReport) {
+    /// The certificates of clients, together with the server's own.
+    fn check_clients(&self, identity: Option<&ServerIdentity>, report: &mut SettingsReport) {
         let clients = match &self.client_authorities {
             None => Some(ClientCertificates::None),
             Some((authorities, map)) => {
@@ -196,6 +206,13 @@ impl ServerSecurity {
                 read.map(ClientCertificates::Optional)
             }
         };
+        if let (Some(identity), Some(clients)) = (identity, clients) {
+            report.note("client_certificates", 0, identity.config(clients));
+        }
+    }
+
+    /// The server's key and certificate, if there are any yet.
+    fn check_identity(&self, report: &mut SettingsReport) -> Option<ServerIdentity> {
         let (setting, identity) = match &self.certificate {
             Some((chain, key)) => (
                 "certificate",
@@ -212,9 +229,7 @@ impl ServerSecurity {
             let chain = self.certificate.as_ref().map_or(&own, |(chain, _)| chain);
             report.check_time(setting, chain, validity);
         }
-        if let (Some(identity), Some(clients)) = (identity, clients) {
-            report.note("client_certificates", 0, identity.config(clients));
-        }
+        identity
     }
 
     fn check_tokens(&self, report: &mut SettingsReport) {

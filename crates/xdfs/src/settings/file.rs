@@ -105,11 +105,20 @@ impl ConfigText {
         before.filter(|&byte| byte == b'\n').count() + 1
     }
 
-    /// The line of a setting, or of its part with this number if it is a list.
+    /// The line of a setting, or of its part with this number if it is a list. A setting of a table
+    /// is `TABLE.SETTING`; one that isn't written there is on the line of its table.
     #[must_use]
     pub fn line_of(&self, setting: &str, number: usize) -> Option<usize> {
         let table = DeTable::parse(&self.text).ok()?.into_inner();
-        let (key, value) = table.get_key_value(setting)?;
+        let mut names = setting.split('.');
+        let (mut key, mut value) = table.get_key_value(names.next()?)?;
+        for name in names {
+            let table = value.get_ref().as_table();
+            match table.and_then(|table| table.get_key_value(name)) {
+                Some(inner) => (key, value) = inner,
+                None => break,
+            }
+        }
         let part = value.get_ref().as_array().and_then(|list| list.get(number));
         let span = part.map_or_else(|| key.span(), Spanned::span);
         Some(self.line_at(span.start))
@@ -240,6 +249,26 @@ fn entries(table: DeTable<'_>) -> impl Iterator<Item = DeTable<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_are_on_the_lines_of_their_tables() {
+        let text = "a = 1\n[t]\nb = [\n1,\n2]\n[t.u]\nc = 1\n[[t.v]]\nd = 1\n[[t.v]]\n";
+        let text = ConfigText::new(b"x.toml", text.to_owned(), "");
+        for (setting, number, line) in [
+            ("a", 0, Some(1)),
+            ("t", 0, Some(2)),
+            ("t.b", 1, Some(5)),
+            ("t.u.c", 0, Some(7)),
+            ("t.v", 0, Some(8)),
+            ("t.v", 1, Some(10)),
+            ("t.none", 0, Some(2)),
+            ("t.u.none.c", 0, Some(6)),
+            ("a.none", 0, Some(1)),
+            ("none.a", 0, None),
+        ] {
+            assert_eq!(text.line_of(setting, number), line, "{setting} {number}");
+        }
+    }
 
     #[test]
     fn messages_of_the_parser_are_in_words_of_a_settings_file() {
