@@ -54,10 +54,6 @@ pub(crate) struct Config {
     metrics: Option<MetricsConfig>,
     accounts: Option<BTreeMap<String, String>>,
     limits: LimitsConfig,
-    #[cfg_attr(
-        not(feature = "service"),
-        expect(dead_code, reason = "it is checked nevertheless")
-    )]
     service: ServiceConfig,
 }
 
@@ -65,10 +61,6 @@ pub(crate) struct Config {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ServiceConfig {
-    #[cfg_attr(
-        not(feature = "service"),
-        expect(dead_code, reason = "it is checked nevertheless")
-    )]
     administrators: Vec<String>,
 }
 
