@@ -8,8 +8,8 @@ use xdfs_proto::{Code, Fault, Machine};
 use xdfs_store::Traits;
 use xdfs_xio::{DriverSpec, SpecError, StackSpec};
 
-use crate::scheme::{LoginBy, Paths, RegisteredScheme};
-use crate::security::{Level, host_port, of_xdfs};
+use crate::scheme::{LoginBy, Paths, RegisteredScheme, ServerRoute};
+use crate::security::{Level, check_of_xdfs, host_port};
 
 /// The default port of xdfs servers.
 pub const DEFAULT_PORT: u16 = 2799;
@@ -25,21 +25,13 @@ pub enum Address {
         /// Port, of TCP or of what the driver stack uses instead.
         port: u16,
     },
-    /// A server of another protocol, to which a client of its own connects.
+    /// A server of a registered scheme.
     Place {
-        /// The protocol, and what its places can do.
+        /// How sessions with it begin, and what its places can do.
         scheme: RegisteredScheme,
         /// Name or address, an IPv6 address without its brackets; with ssh as that takes it.
         host: String,
         /// The port; `None` where the scheme has no default.
-        port: Option<u16>,
-    },
-    /// A machine on which a server is started through ssh ([`ssh`](crate::ssh)), for as long as
-    /// there are sessions with it.
-    Ssh {
-        /// The host as ssh takes it: a name, an address, or an alias in its configuration.
-        host: String,
-        /// The port of ssh; `None` for that of its configuration.
         port: Option<u16>,
     },
     /// A Unix socket.
@@ -184,7 +176,7 @@ impl fmt::Display for Listen {
 }
 
 impl Address {
-    /// The scheme of a server of another protocol; `None` for those of xDFS.
+    /// The scheme of a server of a registered one; `None` for servers of xDFS that listen.
     #[must_use]
     pub fn scheme(&self) -> Option<RegisteredScheme> {
         match self {
@@ -210,7 +202,6 @@ impl Address {
             Self::Place { scheme, host, port } => {
                 Authority(host, but(scheme.port(), *port)).to_string()
             }
-            Self::Ssh { host, port } => Authority(host, *port).to_string(),
             Self::Unix(_) | Self::Memory(_) => self.to_string(),
         })
     }
@@ -230,10 +221,17 @@ impl Address {
     /// Whether ssh leads to it, and logs the user in.
     #[must_use]
     pub fn is_of_ssh(&self) -> bool {
-        matches!(self, Self::Ssh { .. }) || self.login() == Some(LoginBy::Ssh)
+        self.login() == Some(LoginBy::Ssh)
     }
 
-    /// How users log in to a server of another protocol; `None` for those of xDFS.
+    /// Whether the server there speaks xDFS. Otherwise it is one of another protocol.
+    #[must_use]
+    pub fn speaks_xdfs(&self) -> bool {
+        self.scheme().is_none_or(|scheme| scheme.speaks_xdfs())
+    }
+
+    /// How users log in to a server of a registered scheme; `None` for others, which offer several
+    /// ways.
     #[must_use]
     pub fn login(&self) -> Option<LoginBy> {
         self.scheme().map(|scheme| scheme.login())
@@ -248,10 +246,7 @@ impl Address {
         if let Self::Place { scheme, .. } = self {
             return scheme.check_level(level, &self.to_string());
         }
-        of_xdfs(level).map(drop).map_err(|fault| Fault {
-            operation: format!("open a session with {self}"),
-            ..fault
-        })
+        check_of_xdfs(level, &self.to_string())
     }
 
     /// The name and the port of the server in trust decisions. A Unix socket has a name derived
@@ -263,9 +258,7 @@ impl Address {
         };
         match self {
             Self::Host { host, port } => (host.clone(), *port),
-            Self::Place { host, port, .. } | Self::Ssh { host, port } => {
-                (host.clone(), port.unwrap_or(0))
-            }
+            Self::Place { host, port, .. } => (host.clone(), port.unwrap_or(0)),
             Self::Unix(path) => local(path.as_os_str().as_encoded_bytes()),
             Self::Memory(name) => local(name.as_bytes()),
         }
@@ -278,6 +271,18 @@ impl Address {
     pub fn known_name(&self) -> Result<String, Fault> {
         let (host, port) = self.known_host();
         host_port(&host, port)
+    }
+}
+
+impl From<ServerRoute> for Address {
+    fn from(route: ServerRoute) -> Self {
+        match route {
+            ServerRoute::Socket(address) => Self::Host {
+                host: address.ip().to_string(),
+                port: address.port(),
+            },
+            ServerRoute::Unix(path) => Self::Unix(path),
+        }
     }
 }
 
@@ -306,7 +311,6 @@ impl fmt::Display for Address {
                 }
                 Authority(host, *port).fmt(f)
             }
-            Self::Ssh { host, port } => write!(f, "ssh:{}", Authority(host, *port)),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Memory(name) => write!(f, "memory:{name}"),
         }
@@ -323,7 +327,6 @@ pub(crate) fn scheme_name(stack: Option<&StackSpec>, address: &Address) -> Strin
         (Some(names), _) => format!("xdfs+{names}"),
         (None, Address::Unix(_)) => "xdfs+unix".to_owned(),
         (None, Address::Place { scheme, .. }) => scheme.name().to_owned(),
-        (None, Address::Ssh { .. }) => "ssh".to_owned(),
         (None, _) => "xdfs".to_owned(),
     }
 }

@@ -13,7 +13,7 @@ use xdfs_security::identity::{read_certificates, read_key};
 use xdfs_security::trust::{NewHosts, TrustPolicy, server_name};
 use xdfs_store::{Place, Traits};
 
-use crate::scheme::{LoginBy, Paths, PlaceRequest, Scheme};
+use crate::scheme::{LoginBy, OpenPlace, Opening, Paths, PlaceRequest, Scheme};
 use crate::security::{ClientSecurity, Credential, Level};
 use crate::ssh::options::SshOptions;
 
@@ -122,6 +122,12 @@ impl Scheme for FtpKind {
         Err(Fault::new(Code::ProtectionRefused, operation, cause).hint(hint))
     }
 
+    fn opening(&self) -> Opening<'_> {
+        Opening::Place(self)
+    }
+}
+
+impl OpenPlace for FtpKind {
     fn open(&self, request: &PlaceRequest<'_>) -> Result<Arc<dyn Place>, Fault> {
         let refused = |cause: &str, hint: &str| {
             let operation = format!("open a session with {}", request.address);
@@ -158,7 +164,7 @@ impl Scheme for FtpKind {
             }
             (Self::Ssh, _) => {
                 let ssh: SshOptions = request.settings.get_or_default();
-                settings.carrier = Some(ssh.carrier(request.user, request.host, request.port)?);
+                settings.carrier = Some(ssh.carrier(request)?);
             }
         }
         Ok(Arc::new(FtpStore::new(settings)))

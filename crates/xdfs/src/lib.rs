@@ -151,7 +151,8 @@ pub use registry::register_scheme;
 pub use remote::{Address, DEFAULT_PORT, Invitation, Listen, RemotePlace};
 pub use retry::{ReconnectEvent, ReconnectObserver, RetryPolicy};
 pub use scheme::{
-    LoginBy, Paths, PlaceRequest, PlaceSetting, PlaceSettings, RegisteredScheme, Scheme,
+    LoginBy, OpenPlace, Opening, Paths, PlaceRequest, PlaceSetting, PlaceSettings,
+    RegisteredScheme, Scheme, ServerRoute, StartServer, StartedServer, Stop,
 };
 pub use server::{Reloaded, Server, ServerBuilder, ServerHandle};
 pub use skip::Skip;

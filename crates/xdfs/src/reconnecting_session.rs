@@ -7,10 +7,9 @@ use xdfs_proto::{Code, Fault};
 
 use crate::paths::Caller;
 use crate::remote::RemotePlace;
+use crate::scheme::{StartedServer, Stop};
 use crate::security::Level;
-use crate::session::{ClientOptions, Session};
-use crate::ssh::server::{SshServer, Stop};
-use crate::ssh_session;
+use crate::session::{ClientOptions, Session, start_server};
 
 /// The present session of a client. Transfers, calls, files and trees of the client share it.
 ///
@@ -22,8 +21,8 @@ pub(crate) struct ReconnectingSession {
     /// Those of all sessions.
     decisions: PathDecisions,
     current: Mutex<Current>,
-    /// The server, if it was started through ssh. Ends after the session with it.
-    server: Option<Arc<SshServer>>,
+    /// The server, if it was started. Ends after the session with it.
+    server: Option<Arc<dyn StartedServer>>,
 }
 
 #[derive(Debug)]
@@ -38,7 +37,7 @@ struct Current {
 }
 
 impl ReconnectingSession {
-    /// Starts to open the first session. A server that ssh has to start is waited for.
+    /// Starts to open the first session. A server that has to be started is waited for.
     ///
     /// # Errors
     /// As [`Session::connect`], or the server can't be started.
@@ -46,7 +45,7 @@ impl ReconnectingSession {
         place: &RemotePlace,
         mut options: ClientOptions,
     ) -> Result<Arc<Self>, Fault> {
-        let server = ssh_session::start_server(place, &mut options)?;
+        let server = start_server(place, &mut options)?;
         let decisions = PathDecisions::default();
         let session = Session::connect(place, options.clone(), decisions.clone())?;
         let sessions = Arc::new(Self {
@@ -68,7 +67,7 @@ impl ReconnectingSession {
         Ok(sessions)
     }
 
-    /// The path with one in the home of a user of ssh made absolute.
+    /// The path with one in the directory of the login made absolute.
     pub(crate) fn absolute(&self, path: &[u8]) -> Vec<u8> {
         match &self.server {
             Some(server) => server.absolute(path),

@@ -6,9 +6,16 @@ use xdfs_proto::{Code, Fault};
 
 use crate::ftp::FtpKind;
 use crate::scheme::{RegisteredScheme, Scheme};
+use crate::ssh_session::SshScheme;
 
 /// The schemes of this library.
-static BUILT_IN: [&dyn Scheme; 4] = [&FtpKind::Clear, &FtpKind::Tls, &FtpKind::Gsi, &FtpKind::Ssh];
+static BUILT_IN: [&dyn Scheme; 5] = [
+    &SshScheme,
+    &FtpKind::Clear,
+    &FtpKind::Tls,
+    &FtpKind::Gsi,
+    &FtpKind::Ssh,
+];
 
 /// The schemes of programs.
 static ADDED: RwLock<Vec<RegisteredScheme>> = RwLock::new(Vec::new());
@@ -28,7 +35,7 @@ pub fn register_scheme(scheme: &'static dyn Scheme) -> Result<(), Fault> {
     }
     let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
     let mut all = built_in().chain(added.iter().copied());
-    let is_taken = matches!(name, "xdfs" | "ssh") || all.any(|own| own.name() == name);
+    let is_taken = name == "xdfs" || all.any(|own| own.name() == name);
     drop(all);
     if is_taken {
         return Err(refused(format!("there are places of {name}:// already")));

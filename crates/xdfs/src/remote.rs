@@ -126,16 +126,16 @@ impl RemotePlace {
     /// Another place on the server: `path` is what a URL has after the host, percent-decoded.
     #[must_use]
     pub fn at(&self, path: Vec<u8>) -> Self {
-        let is_ssh = matches!(self.address, Address::Ssh { .. });
+        let has_home = self.address.paths() == Paths::RootOrHome;
         let path = match path.strip_prefix(b"/") {
-            _ if self.address.scheme().is_some() => match self.address.paths() {
-                Paths::RootOrHome if path.is_empty() => b"/~/".to_vec(),
-                _ => path,
+            _ if !self.address.speaks_xdfs() => match has_home && path.is_empty() {
+                true => b"/~/".to_vec(),
+                false => path,
             },
             // `/mem:null` names the store of the server itself, not a file.
             Some(rest) if rest.starts_with(b"mem:") => rest.to_vec(),
-            _ if is_ssh && (path.is_empty() || path == b"/~") => b"./".to_vec(),
-            Some(rest) if is_ssh && rest.starts_with(b"~/") => [b".", &rest[1..]].concat(),
+            _ if has_home && (path.is_empty() || path == b"/~") => b"./".to_vec(),
+            Some(rest) if has_home && rest.starts_with(b"~/") => [b".", &rest[1..]].concat(),
             _ => path,
         };
         Self {
@@ -147,8 +147,9 @@ impl RemotePlace {
     /// The path as a URL has it after the host, percent-decoded: [`Self::at`] takes it.
     #[must_use]
     pub fn url_path(&self) -> Vec<u8> {
+        let has_home = self.address.paths() == Paths::RootOrHome;
         match self.path.strip_prefix(b"./") {
-            Some(rest) if matches!(self.address, Address::Ssh { .. }) => [b"/~/", rest].concat(),
+            Some(rest) if has_home && self.address.speaks_xdfs() => [b"/~/", rest].concat(),
             _ if self.path.is_empty() || self.path.starts_with(b"/") => self.path.clone(),
             _ => [b"/", self.path.as_slice()].concat(),
         }
@@ -166,9 +167,7 @@ impl fmt::Display for RemotePlace {
             Address::Unix(path) => {
                 f.write_str(&percent_encode(path.to_string_lossy().as_bytes(), b"/@"))?;
             }
-            Address::Ssh { host, port } | Address::Place { host, port, .. } => {
-                write!(f, "{}", Authority(host, *port))?;
-            }
+            Address::Place { host, port, .. } => write!(f, "{}", Authority(host, *port))?,
             address => write!(f, "{address}")?,
         }
         // Tickets and passwords are secrets and aren't shown.

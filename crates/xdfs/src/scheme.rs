@@ -1,11 +1,13 @@
-//! Kinds of places on servers of other protocols, by the schemes of their URLs.
+//! Kinds of places on servers, by the schemes of their URLs.
 //!
 //! A kind is one value of [`Scheme`], which is entered in the [registry](crate::register_scheme).
 //! Callers ask that value for the properties of its places, and never which one it is.
 
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
 
 use xdfs_proto::Fault;
 use xdfs_store::{Place, Traits};
@@ -21,7 +23,7 @@ pub trait Scheme: Send + Sync + fmt::Debug {
     fn traits(&self) -> Traits;
 
     /// The port of a URL without one; `None` if it has no default, and is left to
-    /// [`Self::open`].
+    /// [`Self::opening`].
     fn port(&self) -> Option<u16>;
 
     /// Where paths of URLs begin.
@@ -46,11 +48,65 @@ pub trait Scheme: Send + Sync + fmt::Debug {
     /// They can't.
     fn check_level(&self, level: Level, address: &str) -> Result<(), Fault>;
 
+    /// How sessions with its servers begin.
+    fn opening(&self) -> Opening<'_>;
+}
+
+/// The beginning of sessions with servers of a scheme.
+#[derive(Clone, Copy, Debug)]
+pub enum Opening<'a> {
+    /// The servers speak another protocol, whose client is a place. Each session has one.
+    Place(&'a dyn OpenPlace),
+    /// The servers speak xDFS, and are started or found before a client connects to them.
+    Server(&'a dyn StartServer),
+}
+
+/// A scheme whose servers speak another protocol.
+pub trait OpenPlace: fmt::Debug {
     /// A place on a server, to which nothing is connected before [`Place::connect`].
     ///
     /// # Errors
     /// Sessions can't be protected as asked, or a file of the user can't be used.
     fn open(&self, request: &PlaceRequest<'_>) -> Result<Arc<dyn Place>, Fault>;
+}
+
+/// A scheme whose servers speak xDFS.
+pub trait StartServer: fmt::Debug {
+    /// Starts the server, or finds the running one.
+    ///
+    /// # Errors
+    /// Sessions can't be protected as asked, or the server can't be started or reached.
+    fn start(&self, request: &PlaceRequest<'_>) -> Result<Arc<dyn StartedServer>, Fault>;
+}
+
+/// A server of xDFS that was started for its clients: it runs as long as they hold this value.
+pub trait StartedServer: Send + Sync + fmt::Debug {
+    /// The way by which sessions reach it.
+    fn route(&self) -> ServerRoute;
+
+    /// Trust in this server, and the credentials for it.
+    fn security(&self) -> &ClientSecurity;
+
+    /// The path at the server, with one in the directory of the login made absolute.
+    fn absolute(&self, path: &[u8]) -> Vec<u8>;
+
+    /// Has `sessions` stopped if the server ends before them.
+    fn watch_over(&self, sessions: Weak<dyn Stop>);
+}
+
+/// The way to a server that was started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerRoute {
+    /// Its port.
+    Socket(SocketAddr),
+    /// A Unix socket on this machine.
+    Unix(PathBuf),
+}
+
+/// Sessions with a server that was started.
+pub trait Stop: Send + Sync {
+    /// Ends them at once.
+    fn stop(&self);
 }
 
 /// Where the paths of URLs begin.
@@ -118,8 +174,14 @@ pub struct RegisteredScheme(&'static dyn Scheme);
 
 impl RegisteredScheme {
     /// Only those of the registry are passed around.
-    pub(crate) fn new(scheme: &'static dyn Scheme) -> Self {
+    pub(crate) const fn new(scheme: &'static dyn Scheme) -> Self {
         Self(scheme)
+    }
+
+    /// Whether its servers speak xDFS.
+    #[must_use]
+    pub fn speaks_xdfs(&self) -> bool {
+        matches!(self.opening(), Opening::Server(_))
     }
 
     /// The scheme itself.

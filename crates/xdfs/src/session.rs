@@ -14,7 +14,7 @@ use crate::drivers::Drivers;
 use crate::gateway::{self, Gateway};
 use crate::paths::Caller;
 use crate::remote::{Address, RemotePlace};
-use crate::scheme::{PlaceRequest, PlaceSettings};
+use crate::scheme::{Opening, PlaceRequest, PlaceSettings, RegisteredScheme, StartedServer};
 use crate::security::{ClientSecurity, SecureIdentity, of_xdfs};
 use crate::session_end::SessionEnd;
 use crate::stack::routes_to;
@@ -168,16 +168,48 @@ impl Drop for Session {
     }
 }
 
-/// Connects to the server of `place`, if it is one of another protocol.
-fn open_place(
+/// Starts the server of `place` if its scheme has servers started, or finds the running one, and
+/// completes `options` for sessions with it; `None` for other places, and if the options say where
+/// to connect to.
+///
+/// # Errors
+/// The server can't be started or reached.
+pub(crate) fn start_server(
     place: &RemotePlace,
-    options: &ClientOptions,
-) -> Result<Option<Arc<dyn Place>>, Fault> {
-    let Address::Place { scheme, host, port } = &place.address else {
+    options: &mut ClientOptions,
+) -> Result<Option<Arc<dyn StartedServer>>, Fault> {
+    if options.via.is_some() {
+        return Ok(None);
+    }
+    let name = place.address.to_string();
+    let Some((scheme, request)) = request(place, options, &name) else {
         return Ok(None);
     };
+    let Opening::Server(starter) = scheme.opening() else {
+        return Ok(None);
+    };
+    let server = starter.start(&request)?;
+    complete(options, &*server);
+    Ok(Some(server))
+}
+
+/// Completes the options of sessions with a server that was started.
+pub(crate) fn complete(options: &mut ClientOptions, server: &dyn StartedServer) {
+    options.via = Some(server.route().into());
+    options.security = Some(server.security().clone());
+}
+
+/// The request to the scheme of `place`, if it has a registered one.
+fn request<'a>(
+    place: &'a RemotePlace,
+    options: &'a ClientOptions,
+    address: &'a str,
+) -> Option<(RegisteredScheme, PlaceRequest<'a>)> {
+    let Address::Place { scheme, host, port } = &place.address else {
+        return None;
+    };
     let request = PlaceRequest {
-        address: &place.address.to_string(),
+        address,
         host,
         port: *port,
         user: place.user.as_deref(),
@@ -186,7 +218,22 @@ fn open_place(
         channels: options.channels,
         settings: &options.settings,
     };
-    let opened = scheme.open(&request)?;
+    Some((*scheme, request))
+}
+
+/// Connects to the server of `place`, if it is one of another protocol.
+fn open_place(
+    place: &RemotePlace,
+    options: &ClientOptions,
+) -> Result<Option<Arc<dyn Place>>, Fault> {
+    let name = place.address.to_string();
+    let Some((scheme, request)) = request(place, options, &name) else {
+        return Ok(None);
+    };
+    let Opening::Place(opener) = scheme.opening() else {
+        return Ok(None);
+    };
+    let opened = opener.open(&request)?;
     // As with other servers: one that never answered isn't tried again.
     opened.connect().map_err(|fault| Fault {
         retry: match fault.code {

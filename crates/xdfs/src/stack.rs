@@ -124,8 +124,7 @@ pub(crate) fn with_configs(registry: &Registry, configs: &Configs) -> Registry {
 fn default_spec(address: &Address) -> Result<StackSpec, Fault> {
     let transport = match address {
         Address::Memory(_) => "memory",
-        Address::Ssh { host, .. } => return Err(not_started(host)),
-        Address::Place { scheme, host, .. } => return Err(has_no_channels(*scheme, host)),
+        Address::Place { scheme, host, .. } => return Err(not_listening(*scheme, host)),
         Address::Host { .. } => "tcp",
         Address::Unix(_) => "unix",
     };
@@ -148,8 +147,7 @@ fn invalid(cause: impl Into<String>) -> Fault {
 fn check_form(stack: &Stack, address: &Address) -> Result<(), Fault> {
     let form = match address {
         Address::Memory(_) => Form::Name,
-        Address::Ssh { host, .. } => return Err(not_started(host)),
-        Address::Place { scheme, host, .. } => return Err(has_no_channels(*scheme, host)),
+        Address::Place { scheme, host, .. } => return Err(not_listening(*scheme, host)),
         Address::Host { .. } => Form::Socket,
         Address::Unix(_) => Form::Path,
     };
@@ -188,8 +186,7 @@ pub(crate) fn endpoint(stack: &Stack, location: &Location) -> Endpoint {
 pub(crate) fn resolve(address: &Address) -> Result<Vec<Location>, Fault> {
     match address {
         Address::Memory(name) => Ok(vec![Location::Name(name.clone())]),
-        Address::Ssh { host, .. } => Err(not_started(host)),
-        Address::Place { scheme, host, .. } => Err(has_no_channels(*scheme, host)),
+        Address::Place { scheme, host, .. } => Err(not_listening(*scheme, host)),
         Address::Unix(path) => Ok(vec![Location::Path(path.clone())]),
         Address::Host { host, port } => {
             let fault = |cause: String| {
@@ -210,17 +207,15 @@ pub(crate) fn resolve(address: &Address) -> Result<Vec<Location>, Fault> {
     }
 }
 
-/// The fault of channels to a server of another protocol.
-fn has_no_channels(scheme: RegisteredScheme, host: &str) -> Fault {
+/// The fault of channels to a server of another protocol, or one that wasn't started.
+fn not_listening(scheme: RegisteredScheme, host: &str) -> Fault {
     let name = scheme.name();
-    invalid(format!(
-        "{host} is a server of {name}://, which has no channels"
-    ))
-}
-
-/// The fault of a connection to a server that nobody has started.
-fn not_started(host: &str) -> Fault {
-    let cause = "a server there has to be started through ssh first";
+    if !scheme.speaks_xdfs() {
+        return invalid(format!(
+            "{host} is a server of {name}://, which has no channels"
+        ));
+    }
+    let cause = format!("a server there has to be started through {name} first");
     Fault::new(Code::InvalidArgument, "open a session", cause)
         .path(host)
         .hint("name a server that listens: xdfs://HOST/PATH")

@@ -9,13 +9,9 @@ use crate::address::{Address, DEFAULT_PORT, host_and_port};
 use crate::registry;
 use crate::remote::{Invitation, RemotePlace, percent_decode};
 use crate::scheme::{LoginBy, RegisteredScheme};
-use crate::ssh::options::SshOptions;
 
 #[cfg(test)]
 mod tests;
-
-/// The beginning of URLs of machines that ssh reaches.
-const SSH: &str = "ssh://";
 
 /// The beginning of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,16 +19,12 @@ enum UrlScheme<'a> {
     Plain,
     /// The names of drivers.
     Stack(&'a str),
-    Ssh,
-    /// A server of another protocol.
+    /// A registered one.
     Place(RegisteredScheme),
 }
 
 /// The scheme of a URL of a remote place, and the rest of the URL.
 fn scheme_of(text: &str) -> Option<(UrlScheme<'_>, &str)> {
-    if let Some(rest) = text.strip_prefix(SSH) {
-        return Some((UrlScheme::Ssh, rest));
-    }
     if let Some((scheme, rest)) = registry::scheme_of(text) {
         return Some((UrlScheme::Place(scheme), rest));
     }
@@ -112,7 +104,6 @@ impl FromStr for RemotePlace {
                 None => shown,
             };
             let scheme = match scheme_of(text) {
-                Some((UrlScheme::Ssh, _)) => "ssh",
                 Some((UrlScheme::Place(scheme), _)) => scheme.name(),
                 _ => "xdfs",
             };
@@ -129,14 +120,12 @@ impl FromStr for RemotePlace {
         };
         let transport = stack.as_ref().map(|stack| stack.transport().name());
         let unix = transport == Some("unix");
-        let other = match scheme {
+        let registered = match scheme {
             UrlScheme::Place(scheme) => Some(scheme),
             _ => None,
         };
-        let login = match scheme {
-            UrlScheme::Ssh => Some(LoginBy::Ssh),
-            _ => other.map(|scheme| scheme.login()),
-        };
+        let speaks_xdfs = registered.is_none_or(|scheme| scheme.speaks_xdfs());
+        let login = registered.map(|scheme| scheme.login());
         let ssh = login == Some(LoginBy::Ssh);
         // The address says it.
         let stack = stack.filter(|stack| !unix || !stack.transforms().is_empty());
@@ -170,7 +159,7 @@ impl FromStr for RemotePlace {
                 if user.is_empty() {
                     return Err(bad("no user stands before the '@'"));
                 }
-                if other.is_none() && user.contains(':') {
+                if speaks_xdfs && user.contains(':') {
                     return Err(bad("the name of a user has no ':'"));
                 }
                 (Some(user), host)
@@ -193,7 +182,7 @@ impl FromStr for RemotePlace {
                 return Err(bad("the host is not a name or an IP address"));
             }
             let parsed =
-                host_and_port(host).map_err(|f| match other.is_some() && rest.contains('@') {
+                host_and_port(host).map_err(|f| match !speaks_xdfs && rest.contains('@') {
                     // It may be the beginning of a password.
                     true => {
                         bad("the host or its port is not valid; write a '/' in a password as %2F")
@@ -201,23 +190,18 @@ impl FromStr for RemotePlace {
                     false => bad(&f.cause),
                 })?;
             let (host, port) = parsed;
-            let user = user.as_deref();
-            let names = match (scheme, other) {
-                (UrlScheme::Ssh, _) => SshOptions::check_names(host, user),
-                (_, Some(scheme)) => scheme.check_names(host, user),
-                _ => Ok(()),
-            };
-            names.map_err(|cause| bad(&cause))?;
-            let host = host.to_owned();
-            match (scheme, other) {
-                (UrlScheme::Ssh, _) => Address::Ssh { host, port },
-                (_, Some(scheme)) => Address::Place {
-                    host,
-                    port: port.or_else(|| scheme.port()),
-                    scheme,
-                },
-                _ => Address::Host {
-                    host,
+            match registered {
+                Some(scheme) => {
+                    let names = scheme.check_names(host, user.as_deref());
+                    names.map_err(|cause| bad(&cause))?;
+                    Address::Place {
+                        host: host.to_owned(),
+                        port: port.or_else(|| scheme.port()),
+                        scheme,
+                    }
+                }
+                None => Address::Host {
+                    host: host.to_owned(),
                     port: port.unwrap_or(DEFAULT_PORT),
                 },
             }

@@ -21,7 +21,7 @@ use xdfs::store::{
     Failures, OpenedSink, PackOptions, PackRequest, PackWriter, Place, SinkRequest, Source, Store,
     Traits, checksum, defaults, read_pack, write_pack,
 };
-use xdfs::{Answer, Call, Code, Fault, LoginBy, Paths, PlaceRequest, Scheme};
+use xdfs::{Answer, Call, Code, Fault, LoginBy, OpenPlace, Opening, Paths, PlaceRequest, Scheme};
 
 use content::{MemSink, MemSource};
 use tree::Tree;
@@ -67,6 +67,12 @@ impl Scheme for MemScheme {
         Ok(())
     }
 
+    fn opening(&self) -> Opening<'_> {
+        Opening::Place(self)
+    }
+}
+
+impl OpenPlace for MemScheme {
     fn open(&self, request: &PlaceRequest<'_>) -> Result<Arc<dyn Place>, Fault> {
         Ok(Arc::new(MemPlace::named(request.host)))
     }

@@ -22,3 +22,14 @@ pub(crate) fn of_xdfs(level: Level) -> Result<frame::Level, Fault> {
         }
     }
 }
+
+/// Refuses a level that sessions with the server of xDFS at this address can't have.
+///
+/// # Errors
+/// They can't have it.
+pub(crate) fn check_of_xdfs(level: Level, address: &str) -> Result<(), Fault> {
+    of_xdfs(level).map(drop).map_err(|fault| Fault {
+        operation: format!("open a session with {address}"),
+        ..fault
+    })
+}

@@ -16,7 +16,7 @@ pub use check::SettingsReport;
 pub(crate) use gate::{SecureGate, server_tls};
 pub(crate) use identity::SecureIdentity;
 pub use identity::{ClientSecurity, Credential, FirstUse};
-pub(crate) use level::of_xdfs;
+pub(crate) use level::{check_of_xdfs, of_xdfs};
 pub(crate) use personal::PersonalGate;
 pub(crate) use rules::CurrentRules;
 pub use settings::ServerSecurity;

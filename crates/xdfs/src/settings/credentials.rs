@@ -391,7 +391,7 @@ impl Login {
             }]));
         }
         // Keys, tickets and tokens are nothing for other servers.
-        if place.address.scheme().is_some() {
+        if !place.address.speaks_xdfs() {
             return Ok(PresentedCredentials::named(vec![Credential::Anonymous]));
         }
         let of_environment = |name| match attendance {
@@ -475,7 +475,7 @@ impl PresentedCredentials {
 }
 
 fn check_owners(file: &Path, [one, other]: [&RemotePlace; 2]) -> Result<(), Fault> {
-    let is_other = |place: &RemotePlace| place.address.scheme().is_some();
+    let is_other = |place: &RemotePlace| !place.address.speaks_xdfs();
     let is_same = one.address == other.address && one.user == other.user;
     if is_same || !(is_other(one) || is_other(other)) {
         return Ok(());

@@ -129,8 +129,8 @@ impl Login {
             });
         }
         // It can do without protection too, and gives no other way to say so beside this flag.
-        let is_of_ssh = place.address.login() == Some(LoginBy::Ssh);
-        let insecure = self.insecure && (!self.is_consent_to_clear || is_of_ssh);
+        let is_of_sshftp = place.address.is_of_ssh() && !place.address.speaks_xdfs();
+        let insecure = self.insecure && (!self.is_consent_to_clear || is_of_sshftp);
         if insecure && self.protects() {
             let cause = "--insecure can't be combined with flags that protect the session";
             let fault = Fault::new(Code::InvalidArgument, "open the session", cause);
@@ -153,9 +153,9 @@ impl Login {
     /// They say how to log in, or whom to trust.
     pub fn check_for_ssh(&self, place: &RemotePlace) -> Result<(), Fault> {
         let [start, run] = OPERATIONS;
-        let (operation, is_refused) = match place.address.login() {
-            Some(_) => (run, false),
-            None => (start, self.insecure),
+        let (operation, is_refused) = match place.address.speaks_xdfs() {
+            true => (start, self.insecure),
+            false => (run, false),
         };
         let trusts = self.ca.is_some() || self.pin.is_some() || self.known_only;
         if !is_refused && !self.names_credentials() && !trusts {
@@ -185,9 +185,9 @@ impl Login {
         };
         Ok(SshOptions {
             command,
-            remote_program: match place.address.login() {
-                Some(_) => program.map(str::to_owned),
-                None => setting(program, "XDFS_REMOTE_PROGRAM"),
+            remote_program: match place.address.speaks_xdfs() {
+                true => setting(program, "XDFS_REMOTE_PROGRAM"),
+                false => program.map(str::to_owned),
             },
             servers: servers.clone(),
         })

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::process::Command;
 
 /// The ssh of a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ssh {
     /// The program and its first arguments.
     pub(super) words: Vec<OsString>,

@@ -7,7 +7,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::alias::host_of_alias;
-use crate::remote::Address;
 
 /// How long to try, at most. A lost first packet is sent again after a second.
 const WAIT: Duration = Duration::from_millis(1500);
@@ -17,7 +16,7 @@ const ADDRESSES_MAX: usize = 4;
 /// The first address that accepts a connection: of those that the server announced, and of `host`
 /// with their ports, since a machine may not know the address by which others reach it. Where
 /// `host` is no name on the network, `ask` prints what ssh takes it for.
-pub(super) fn find(announced: &[String], host: &str, ask: Command) -> Option<Address> {
+pub(super) fn find(announced: &[String], host: &str, ask: Command) -> Option<SocketAddr> {
     let announced = announced.iter().filter_map(|text| text.parse().ok());
     let announced: Vec<SocketAddr> = announced.take(ADDRESSES_MAX).collect();
     let port = announced.first()?.port();
@@ -42,11 +41,7 @@ pub(super) fn find(announced: &[String], host: &str, ask: Command) -> Option<Add
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match found.recv_timeout(left) {
-            Ok(Some(address)) => {
-                let host = address.ip().to_string();
-                let port = address.port();
-                return Some(Address::Host { host, port });
-            }
+            Ok(Some(address)) => return Some(address),
             Ok(None) => {}
             // All have failed, or it takes too long.
             Err(_) => return None,

@@ -10,7 +10,7 @@ use super::command::Ssh;
 use super::server::{Launch, SshServer};
 use super::servers::SshServers;
 use super::sshftp;
-use crate::remote::RemotePlace;
+use crate::scheme::PlaceRequest;
 use crate::security::Level;
 
 /// Characters that ssh refuses in names of hosts and users: it may pass both to a shell.
@@ -31,42 +31,40 @@ pub struct SshOptions {
 }
 
 impl SshOptions {
-    /// The server on the machine of `place`: the running one, or another one that `probe` can
+    /// The server on the machine of a place: the running one, or another one that `probe` can
     /// reach.
     ///
     /// # Errors
     /// It can't be started or reached.
     pub(crate) fn reach(
         &self,
-        place: &RemotePlace,
+        request: &PlaceRequest<'_>,
         level: Level,
         probe: &dyn Fn(&SshServer) -> Result<(), Fault>,
     ) -> Result<Arc<SshServer>, Fault> {
         let launch = Launch {
-            ssh: self.command.clone(),
+            ssh: self.ssh(request),
             program: self.remote_program.clone().unwrap_or_else(|| "xdfs".into()),
             level,
         };
-        self.servers.reach(place, &launch, probe)
+        self.servers.reach(request.address, launch, probe)
     }
 
     /// How the control connections with a server that ssh starts for each are opened.
     ///
     /// # Errors
     /// The settings of ssh take too long.
-    pub(crate) fn carrier(
-        &self,
-        user: Option<&str>,
-        host: &str,
-        port: Option<u16>,
-    ) -> Result<Carrier, Fault> {
-        let ssh = Ssh {
+    pub(crate) fn carrier(&self, request: &PlaceRequest<'_>) -> Result<Carrier, Fault> {
+        sshftp::carrier(&self.ssh(request), self.remote_program.as_deref())
+    }
+
+    fn ssh(&self, request: &PlaceRequest<'_>) -> Ssh {
+        Ssh {
             words: self.command.clone(),
-            user: user.map(str::to_owned),
-            host: host.to_owned(),
-            port,
-        };
-        sshftp::carrier(&ssh, self.remote_program.as_deref())
+            user: request.user.map(str::to_owned),
+            host: request.host.to_owned(),
+            port: request.port,
+        }
     }
 
     /// Checks the names of the host and the user in a URL.

@@ -1,7 +1,6 @@
 //! A server that was started through ssh, as its client sees it.
 
 use std::collections::hash_map::RandomState;
-use std::ffi::OsString;
 use std::fmt;
 use std::hash::BuildHasher as _;
 use std::io::BufRead;
@@ -19,7 +18,7 @@ use xdfs_sys::program::Program;
 use super::command::{Ssh, leave_out_settings};
 use super::direct;
 use super::handover::Handover;
-use crate::remote::{Address, RemotePlace};
+use crate::scheme::{ServerRoute, StartedServer, Stop};
 use crate::security::{ClientSecurity, Credential, Level, NewHosts, TrustPolicy};
 
 /// The operation in faults.
@@ -45,8 +44,8 @@ pub enum SshNews {
     },
     /// ssh has ended before its sessions, and the server with it. They are stopped.
     Ended {
-        /// The machine.
-        address: Address,
+        /// The machine, as messages name it: `ssh:HOST` or `ssh:HOST:PORT`.
+        address: String,
     },
 }
 
@@ -65,32 +64,30 @@ impl fmt::Display for SshNews {
 /// Receives news.
 pub(super) type Observer = Arc<dyn Fn(&SshNews) + Send + Sync>;
 
-/// What makes two servers on a machine differ.
+/// The start of a server. Equal ones lead to the same server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Launch {
-    /// The ssh command; empty for `ssh`.
-    pub(super) ssh: Vec<OsString>,
+    /// The way to the machine.
+    pub(super) ssh: Ssh,
     /// The program that is started there.
     pub(super) program: String,
     pub(super) level: Level,
 }
 
-/// Sessions that can't go on after the end of ssh.
-pub(crate) trait Stop: Send + Sync {
-    /// Ends them at once.
-    fn stop(&self);
-}
-
 /// A server that runs as long as this value.
 #[derive(Debug)]
 pub(crate) struct SshServer {
-    address: Address,
-    user: Option<String>,
     launch: Launch,
-    /// Where sessions with it connect to.
-    via: Address,
+    route: ServerRoute,
+    /// Trust in it and in no other, and its ticket.
     security: ClientSecurity,
     home: Option<String>,
+    process: Process,
+}
+
+/// The ssh of a server: both end when this is dropped.
+#[derive(Debug)]
+struct Process {
     program: Program,
     /// The server ends when this is closed.
     stdin: Option<ChildStdin>,
@@ -119,20 +116,13 @@ impl fmt::Debug for Watched {
 impl SshServer {
     /// Starts one, which `probe` has to reach if it can't be reached directly.
     pub(super) fn start(
-        place: &RemotePlace,
-        launch: &Launch,
+        address: &str,
+        launch: Launch,
         observer: Observer,
         probe: &dyn Fn(&Self) -> Result<(), Fault>,
     ) -> Result<Self, Fault> {
-        let Address::Ssh { host, port } = &place.address else {
-            return Err(Fault::new(Code::Internal, START, "it isn't an ssh:// URL"));
-        };
-        let ssh = Ssh {
-            words: launch.ssh.clone(),
-            user: place.user.clone(),
-            host: host.clone(),
-            port: *port,
-        };
+        let ssh = &launch.ssh;
+        let host = &ssh.host;
         let name = format!("xdfs-{:016x}", RandomState::new().hash_one("socket"));
         let local = forwarded(&format!("{name}-local"));
         let remote = format!("{SOCKETS}/{name}");
@@ -151,7 +141,7 @@ impl SshServer {
                 .arg(format!("{}:{remote}", local.display()));
         }
         ssh.name_host(&mut command);
-        command.arg(remote_command(launch, &remote));
+        command.arg(remote_command(&launch, &remote));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut program = Program::start(&mut command).map_err(|e| {
             Fault::from_io(START, ssh.program().as_encoded_bytes(), &e)
@@ -178,85 +168,83 @@ impl SshServer {
                 let fault = refused
                     .err()
                     .unwrap_or_else(|| ended(host, &launch.program, status));
-                return Err(fault.path(place.address.to_string()).ending_session());
+                return Err(fault.path(address).ending_session());
             }
         };
         let watched = Arc::new(Watched::default());
-        watch(stdout, &place.address, &watched, Arc::clone(&observer))?;
-        let mut server = Self {
-            address: place.address.clone(),
-            user: place.user.clone(),
-            launch: launch.clone(),
-            via: place.address.clone(),
-            security: security(&handover, launch.level)?,
-            home: handover.home,
+        watch(stdout, address, &watched, Arc::clone(&observer))?;
+        let security = security(&handover, launch.level)?;
+        let mut process = Process {
             program,
             stdin: Some(stdin),
             watched,
-            local: local.clone(),
+            local,
         };
         let direct = direct::find(&handover.addresses, host, ssh.ask_settings());
-        if let Some(address) = direct {
-            server.via = address;
-            server.remove_local();
-            return Ok(server);
-        }
         let reason = unreachable(&handover.addresses, host);
-        let local = local.filter(|_| handover.socket);
-        if let Some(local) = local {
-            server.via = Address::Unix(local);
+        let route = match direct {
+            Some(address) => {
+                process.remove_local();
+                ServerRoute::Socket(address)
+            }
+            None => match process.local.clone().filter(|_| handover.socket) {
+                Some(local) => ServerRoute::Unix(local),
+                None => return Err(unforwarded(&reason, address)),
+            },
+        };
+        let server = Self {
+            launch,
+            route,
+            security,
+            home: handover.home,
+            process,
+        };
+        if let ServerRoute::Unix(_) = server.route {
+            if let Err(fault) = probe(&server) {
+                tracing::info!(%fault, "nothing goes through ssh");
+                return Err(unforwarded(&reason, address));
+            }
+            observer(&SshNews::Indirect { reason });
         }
-        if let Err(fault) = probe(&server) {
-            tracing::info!(%fault, "nothing goes through ssh");
-            let cause = format!("{reason}, and ssh forwards nothing to the server");
-            return Err(Fault::new(Code::ConnectionRefused, START, cause)
-                .path(place.address.to_string())
-                .hint(
-                    "open that port in the firewall there, or allow AllowStreamLocalForwarding in \
-                     the settings of sshd",
-                )
-                .ending_session());
-        }
-        observer(&SshNews::Indirect { reason });
         Ok(server)
     }
 
-    /// Whether it was started for the machine and the user of `place`, in this way.
-    pub(super) fn is_of(&self, place: &RemotePlace, launch: &Launch) -> bool {
-        self.address == place.address && self.user == place.user && self.launch == *launch
+    /// Whether it was started in this way.
+    pub(super) fn is_of(&self, launch: &Launch) -> bool {
+        self.launch == *launch
     }
 
     /// Whether ssh has ended.
     pub(super) fn has_ended(&self) -> bool {
-        self.watched.has_ended.load(Ordering::SeqCst)
+        self.process.watched.has_ended.load(Ordering::SeqCst)
+    }
+}
+
+impl StartedServer for SshServer {
+    fn route(&self) -> ServerRoute {
+        self.route.clone()
     }
 
-    /// Where sessions with it connect to.
-    pub(crate) fn via(&self) -> &Address {
-        &self.via
-    }
-
-    /// Trust in it and in no other, and its ticket.
-    pub(crate) fn security(&self) -> &ClientSecurity {
+    fn security(&self) -> &ClientSecurity {
         &self.security
     }
 
-    /// Stops `sessions` some time after ssh has ended.
-    pub(crate) fn watch_over(&self, sessions: Weak<dyn Stop>) {
-        let all = &self.watched.sessions;
-        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|sessions| sessions.strong_count() > 0);
-        all.push(sessions);
-    }
-
-    /// The path with relative ones made absolute.
-    pub(crate) fn absolute(&self, path: &[u8]) -> Vec<u8> {
+    fn absolute(&self, path: &[u8]) -> Vec<u8> {
         match (&self.home, path.strip_prefix(b"./")) {
             (Some(home), Some(rest)) => [home.as_bytes(), b"/", rest].concat(),
             _ => path.to_vec(),
         }
     }
 
+    fn watch_over(&self, sessions: Weak<dyn Stop>) {
+        let all = &self.process.watched.sessions;
+        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|sessions| sessions.strong_count() > 0);
+        all.push(sessions);
+    }
+}
+
+impl Process {
     /// Removes the local socket, which ssh leaves there.
     fn remove_local(&mut self) {
         if let Some(local) = self.local.take() {
@@ -265,7 +253,7 @@ impl SshServer {
     }
 }
 
-impl Drop for SshServer {
+impl Drop for Process {
     fn drop(&mut self) {
         self.watched.is_closing.store(true, Ordering::SeqCst);
         drop(self.stdin.take());
@@ -334,6 +322,18 @@ fn ended(host: &str, program: &str, status: ExitStatus) -> Fault {
     Fault::new(code, START, cause).hint(hint)
 }
 
+/// The fault of a server that neither its port nor ssh leads to.
+fn unforwarded(reason: &str, address: &str) -> Fault {
+    let cause = format!("{reason}, and ssh forwards nothing to the server");
+    Fault::new(Code::ConnectionRefused, START, cause)
+        .path(address)
+        .hint(
+            "open that port in the firewall there, or allow AllowStreamLocalForwarding in the \
+             settings of sshd",
+        )
+        .ending_session()
+}
+
 /// Why nothing goes directly.
 fn unreachable(addresses: &[String], host: &str) -> String {
     let mut addresses = addresses.iter();
@@ -366,12 +366,12 @@ fn security(handover: &Handover, level: Level) -> Result<ClientSecurity, Fault> 
 /// rather than to try for long to reach a server that has ended.
 fn watch(
     mut stdout: impl BufRead + Send + 'static,
-    address: &Address,
+    address: &str,
     watched: &Arc<Watched>,
     observer: Observer,
 ) -> Result<(), Fault> {
     let watched = Arc::clone(watched);
-    let address = address.clone();
+    let address = address.to_owned();
     let watching = move || {
         // An error is an end too.
         let _ = std::io::copy(&mut stdout, &mut std::io::sink());

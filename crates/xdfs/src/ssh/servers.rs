@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use xdfs_proto::Fault;
 
 use super::server::{Launch, Observer, SshNews, SshServer};
-use crate::remote::RemotePlace;
 
 /// The servers that were started through ssh. Clones share them. A server runs as long as one of
 /// them, and as the sessions with it.
@@ -38,26 +37,25 @@ impl SshServers {
         drop(closed);
     }
 
-    /// The server on the machine of `place`: the running one, or another one that `probe` can
-    /// reach.
+    /// The server of such a launch: the running one, or another one that `probe` can reach. Its
+    /// messages name it by this address.
     ///
     /// # Errors
     /// It can't be started or reached.
     pub(super) fn reach(
         &self,
-        place: &RemotePlace,
-        launch: &Launch,
+        address: &str,
+        launch: Launch,
         probe: &dyn Fn(&SshServer) -> Result<(), Fault>,
     ) -> Result<Arc<SshServer>, Fault> {
-        place.address.check_level(launch.level)?;
         // One after the other: each may ask for a password.
         let mut running = self.running();
         running.retain(|server| !server.has_ended());
-        if let Some(server) = running.iter().find(|server| server.is_of(place, launch)) {
+        if let Some(server) = running.iter().find(|server| server.is_of(&launch)) {
             return Ok(Arc::clone(server));
         }
         let observer = Arc::clone(&self.shared.observer);
-        let server = Arc::new(SshServer::start(place, launch, observer, probe)?);
+        let server = Arc::new(SshServer::start(address, launch, observer, probe)?);
         running.push(Arc::clone(&server));
         Ok(server)
     }

@@ -31,10 +31,9 @@ pub use forward::Forward;
 pub use xdfs_proto::tunnel::{Host, Target as TunnelTarget};
 
 use crate::remote::{Address, RemotePlace};
+use crate::scheme::StartedServer;
 use crate::security::{Credential, FirstUse, Level, SecureIdentity};
-use crate::session::ClientOptions;
-use crate::ssh::server::SshServer;
-use crate::ssh_session;
+use crate::session::{ClientOptions, start_server};
 use crate::stack::{address_of, endpoint, resolve, routes_to};
 use remote::Remote;
 use work::{Manner, News, Work};
@@ -123,8 +122,8 @@ pub struct Tunnel {
     stop: Arc<AtomicBool>,
     notifier: Notifier,
     thread: Option<thread::JoinHandle<()>>,
-    /// The server, if it was started through ssh: it runs as long as this value.
-    _server: Option<Arc<SshServer>>,
+    /// The server, if it was started: it runs as long as this value.
+    _server: Option<Arc<dyn StartedServer>>,
 }
 
 impl Tunnel {
@@ -146,7 +145,7 @@ impl Tunnel {
             let cause = format!("a connection has 1 to {CHANNELS_MAX} channels");
             return Err(Fault::new(Code::InvalidArgument, "open the tunnel", cause));
         }
-        let server = ssh_session::start_server(place, &mut options)?;
+        let server = start_server(place, &mut options)?;
         let timeout = options.limits.opening_timeout;
         let (dial, identity, dials_max) = dial(place, options)?;
         for forward in &plan.local {

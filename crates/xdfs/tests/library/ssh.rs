@@ -168,7 +168,7 @@ fn the_end_of_ssh_ends_its_sessions() {
     assert!(killed.unwrap().success());
     let is_heard = || !news.lock().unwrap().is_empty();
     assert!(wait::until(PATIENCE, is_heard), "nothing was heard");
-    let address = place.address.clone();
+    let address = place.address.to_string();
     assert_eq!(*news.lock().unwrap(), [SshNews::Ended { address }]);
     assert!(wait::until(PATIENCE, || client.call(root()).is_err()));
     // The next one starts another server.
