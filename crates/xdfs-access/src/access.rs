@@ -381,8 +381,8 @@ impl Access {
     }
 
     /// A value that stays the same until the password of `user` is set again; `None` if the user
-    /// has no password. It tells nothing about the password. For doors whose sessions outlive this
-    /// process.
+    /// has no password. The password can't be derived from it. For doors whose sessions outlive
+    /// this process.
     ///
     /// # Errors
     /// The users file can't be read.

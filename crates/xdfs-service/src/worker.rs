@@ -552,7 +552,7 @@ impl Workers {
     async fn read(&self, id: JobId, task: &Task, keyring: &Keyring) -> Result<Job, Fault> {
         let job = Job::from_json(&task.text)?;
         if keyring.whose != Whose::Own {
-            // Again: whoever submitted it may have been an administrator then.
+            // Again: its user may have been an administrator when it was submitted.
             check_for_user(&job)?;
         }
         let sessions = TransferSessions::of(Arc::clone(&self.sessions), keyring.clone());

@@ -181,7 +181,7 @@ impl Users {
     }
 
     /// A value that stays the same until the password of `name` is set again; `None` if it has
-    /// none. It tells nothing about the password.
+    /// none. The password can't be derived from it.
     #[must_use]
     pub fn version(&self, name: &str) -> Option<[u8; KEY_BYTES]> {
         let entry = self.entries.get(name)?;

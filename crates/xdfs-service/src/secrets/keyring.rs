@@ -113,7 +113,7 @@ impl Keyring {
 }
 
 /// Checks the secrets that a job with these servers names, of those that its user has: each has to
-/// be there and of use, and one that is for any server may be shown to one server only.
+/// be there and fit a server, and one that is for any server may be shown to one server only.
 ///
 /// # Errors
 /// [`Code::InvalidArgument`] with the field.

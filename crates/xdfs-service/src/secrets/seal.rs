@@ -21,7 +21,7 @@ use crate::access::{digest, hex, write_secret};
 
 const KEY_BYTES: usize = 32;
 const TAG_BYTES: usize = 16;
-/// Digits by which a key is told from others.
+/// Digits that distinguish a key from others.
 const ID_DIGITS: usize = 16;
 const FILE_BYTES_MAX: u64 = 1024;
 const VERSION: &str = "1";
