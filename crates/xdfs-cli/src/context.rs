@@ -10,7 +10,7 @@ use std::time::Duration;
 use xdfs::security::FirstUse;
 use xdfs::settings::{Attendance, ClientConfig, Login};
 use xdfs::ssh::{SshOptions, SshServers};
-use xdfs::{Client, ClientOptions, Code, Fault, FtpSettings, RemotePlace};
+use xdfs::{Client, ClientOptions, Code, Fault, RemotePlace, Stripes};
 
 use crate::agent::{self, Start};
 use crate::client::SharedClient;
@@ -322,15 +322,16 @@ impl ShellSession {
             login.check_for_ssh(place)?;
         }
         let security = login.security_beside(own.security.as_ref(), place, &secret::ask)?;
-        let ftp = FtpSettings {
-            stripes: options.settings.get_or_default::<FtpSettings>().stripes,
-            ..own.settings.get_or_default()
+        let settings = own.settings.clone();
+        let settings = match options.settings.get::<Stripes>() {
+            Some(stripes) => settings.with(stripes.clone()),
+            None => settings,
         };
         let options = ClientOptions {
             channels: options.channels.or(own.channels),
             block_size: options.block_size.or(own.block_size),
             window: options.window.or(own.window),
-            settings: own.settings.clone().with(ftp),
+            settings,
             drivers: match options.drivers.stacks.is_empty() {
                 true => own.drivers.clone(),
                 false => options.drivers,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use xdfs::operations::Matched;
 use xdfs::{
-    Code, Fault, FtpSettings, LocalPlace, ReconnectEvent, ReconnectObserver, RemotePlace, Stripes,
+    Code, Fault, LocalPlace, ReconnectEvent, ReconnectObserver, RemotePlace, Stripes,
     TransferResult,
 };
 
@@ -117,11 +117,9 @@ impl Connector {
         }
         drop(spare);
         let mut options = self.flags.client_options()?;
-        let ftp = FtpSettings {
-            stripes: self.stripes.clone(),
-            ..options.settings.get_or_default()
-        };
-        options.settings = options.settings.with(ftp);
+        if let Some(stripes) = &self.stripes {
+            options.settings = options.settings.with(stripes.clone());
+        }
         self.context.connect(place, options, &self.flags.security)
     }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 #[cfg(feature = "gsi")]
 use xdfs_gridftp::client::Gsi;
 use xdfs_gridftp::client::{
-    FTP_PORT, FtpStore, GSIFTP_PORT, PathOrigin, Protection, Settings, Stripes, TRAITS, Tls,
+    Carrier, FTP_PORT, FtpStore, GSIFTP_PORT, PathOrigin, Protection, Settings, Stripes, TRAITS,
+    Tls,
 };
 use xdfs_proto::{Code, Fault};
 use xdfs_security::identity::{read_certificates, read_key};
@@ -22,16 +23,14 @@ const SSH_PORT: u16 = 22;
 /// Sent to servers that ssh has started: they ask for a password, and need none.
 const NO_PASSWORD: &str = "-";
 
-/// Settings of sessions with FTP and GridFTP servers.
+/// Settings of sessions with FTP and GridFTP servers. With [`Stripes`] beside them files go to all
+/// data nodes of a server at once, and come from them.
 #[derive(Clone, Debug, Default)]
 pub struct FtpSettings {
     /// Directory for what is remembered of large uploads, created if missing; `None` for nothing:
     /// then those that are interrupted start over. Files in it that were not used for 60 days are
     /// removed.
     pub uploads: Option<PathBuf>,
-    /// Files go to all data nodes of a GridFTP server at once, and come from them; `None` to go to
-    /// the server itself, and come from it.
-    pub stripes: Option<Stripes>,
     /// Don't compare files by checksums, which the servers have to read them for: size and time
     /// have to do. So damage on the way isn't noticed, and downloads that are interrupted start
     /// over.
@@ -164,7 +163,12 @@ impl OpenPlace for FtpKind {
             }
             (Self::Ssh, _) => {
                 let ssh: SshOptions = request.settings.get_or_default();
-                settings.carrier = Some(ssh.carrier(request)?);
+                let (command, host) = ssh.connection(request)?;
+                settings.carrier = Some(Carrier {
+                    command,
+                    host,
+                    program: ssh.remote_program,
+                });
             }
         }
         Ok(Arc::new(FtpStore::new(settings)))
@@ -193,7 +197,7 @@ impl FtpKind {
             is_uncompared: own.uncompared,
             channels: request.channels,
             uploads: own.uploads,
-            stripes: own.stripes,
+            stripes: request.settings.get::<Stripes>().cloned(),
         }
     }
 }

@@ -48,6 +48,13 @@ fn built_in() -> impl Iterator<Item = RegisteredScheme> {
     BUILT_IN.into_iter().map(RegisteredScheme::new)
 }
 
+/// Whether a scheme of this name is registered.
+pub(crate) fn is_registered(name: &str) -> bool {
+    let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
+    let mut all = built_in().chain(added.iter().copied());
+    all.any(|scheme| scheme.name() == name)
+}
+
 /// The registered scheme of a URL, and the rest of the URL.
 pub(crate) fn scheme_of(text: &str) -> Option<(RegisteredScheme, &str)> {
     let (name, rest) = text.split_once("://")?;

@@ -44,7 +44,7 @@ pub struct ClientOptions {
     /// another address each time. `None` for that of the place.
     pub via: Option<Address>,
     /// Settings of single schemes, such as [`SshOptions`](crate::ssh::SshOptions) for how ssh is
-    /// run and [`FtpSettings`](crate::FtpSettings).
+    /// run, [`FtpSettings`](crate::FtpSettings), and [`Stripes`](crate::Stripes).
     pub settings: PlaceSettings,
 }
 

@@ -515,7 +515,6 @@ impl SessionFlags {
             settings: xdfs::PlaceSettings::default().with(xdfs::FtpSettings {
                 uploads: crate::state::uploads(),
                 uncompared: self.uncompared,
-                stripes: None,
             }),
             ..xdfs::ClientOptions::default()
         })

@@ -19,6 +19,7 @@ use super::folder::UserFolder;
 use super::login::Login;
 use super::remote::{self, RemoteText};
 use crate::drivers::Drivers;
+use crate::registry;
 use crate::remote::RemotePlace;
 use crate::retry::RetryPolicy;
 use crate::security::Level;
@@ -28,10 +29,9 @@ use crate::session::ClientOptions;
 const READ: &str = "read the configuration";
 /// The hint of faults.
 pub(super) const HINT: &str = "`xdfs remotes --help` lists the settings";
-/// Names that would make a word mean something else.
-pub(super) const SCHEMES: [&str; 13] = [
-    "file", "ftp", "ftps", "gsiftp", "http", "https", "mem", "memory", "sftp", "ssh", "sshftp",
-    "unix", "xdfs",
+/// Names that would make a word mean something else, beside those of the registry.
+pub(super) const SCHEMES: [&str; 8] = [
+    "file", "http", "https", "mem", "memory", "sftp", "unix", "xdfs",
 ];
 /// Most names in a hint.
 const NAMES_SHOWN_MAX: usize = 8;
@@ -417,7 +417,8 @@ fn check_name(name: &str) -> Result<(), String> {
             name.escape_default()
         ));
     }
-    if SCHEMES.contains(&name.to_ascii_lowercase().as_str()) {
+    let lower = name.to_ascii_lowercase();
+    if SCHEMES.contains(&lower.as_str()) || registry::is_registered(&lower) {
         return Err(format!("'{name}' is the scheme of a URL"));
     }
     Ok(())

@@ -164,7 +164,7 @@ fn names_mean_nothing_else() {
             "{name}"
         );
     }
-    for name in SCHEMES {
+    for name in SCHEMES.into_iter().chain(["ssh", "ftp", "gsiftp"]) {
         read(&format!("remote.{name}.url = \"xdfs://h\"")).unwrap_err();
     }
     read("remote.SSH.url = \"xdfs://h\"").unwrap_err();

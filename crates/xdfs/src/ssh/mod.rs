@@ -19,13 +19,13 @@
 
 mod alias;
 mod command;
+mod connection;
 mod direct;
 mod handover;
 mod listen;
 pub(crate) mod options;
 pub(crate) mod server;
 mod servers;
-mod sshftp;
 
 pub use self::listen::bind_over_ssh;
 pub use self::options::SshOptions;

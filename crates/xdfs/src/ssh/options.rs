@@ -3,13 +3,12 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use xdfs_gridftp::client::Carrier;
 use xdfs_proto::Fault;
 
 use super::command::Ssh;
+use super::connection;
 use super::server::{Launch, SshServer};
 use super::servers::SshServers;
-use super::sshftp;
 use crate::scheme::PlaceRequest;
 use crate::security::Level;
 
@@ -50,12 +49,16 @@ impl SshOptions {
         self.servers.reach(request.address, launch, probe)
     }
 
-    /// How the control connections with a server that ssh starts for each are opened.
+    /// The command that connects its standard streams to those of a program there, whose name has
+    /// to follow; and the host to which it leads.
     ///
     /// # Errors
     /// The settings of ssh take too long.
-    pub(crate) fn carrier(&self, request: &PlaceRequest<'_>) -> Result<Carrier, Fault> {
-        sshftp::carrier(&self.ssh(request), self.remote_program.as_deref())
+    pub(crate) fn connection(
+        &self,
+        request: &PlaceRequest<'_>,
+    ) -> Result<(Vec<OsString>, String), Fault> {
+        connection::through(&self.ssh(request))
     }
 
     fn ssh(&self, request: &PlaceRequest<'_>) -> Ssh {
