@@ -240,7 +240,7 @@ fn survives(seed: u64, kills: &str) {
     let mut one = Stage::open(seed, &[]);
     let mut two = Stage::open(seed + 1, &[]);
     // With holes it is made at once.
-    let size = 1 << 30;
+    let size = 1 << 28;
     let file = fs::File::create(one.root("file")).unwrap();
     file.set_len(size).unwrap();
     let (from, to) = (one.url("/file"), two.url("/file"));
