@@ -1,16 +1,12 @@
 //! `xdfs service`, and the commands that ask it: `submit`, `jobs` and `job`.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use xdfs::security::trusted::{self, Secrecy};
 use xdfs::settings::ClientConfig;
-use xdfs::{
-    Code, Fault, FileJob, Job, JobPlace, RetryPolicy, SyncJob, SyncOptions, TransferOptions,
-    TransferParameters, TreeJob, TreeOptions, Way,
-};
+use xdfs::{Code, Fault, Job};
 use xdfs_service::{
     DatabaseUrl, JobDetail, JobSettings, JobSummary, Schedule, ScheduleSubmission, Service,
     ServiceClient, ServiceLogin, ServiceOptions, ServiceUsers, Sessions, StateName, Submission,
@@ -28,10 +24,10 @@ use crate::flags::{
 use crate::human;
 use crate::interrupt::handle_signals;
 use crate::log::start_log;
-use crate::place::Place;
 use crate::report::print;
 use crate::server_config::service_users;
 use crate::state;
+use crate::submitted_list::{Lines, job_between, place};
 
 /// The environment variable with the URL of the database.
 const DATABASE_VARIABLE: &str = "XDFS_SERVICE_DATABASE";
@@ -40,6 +36,8 @@ const READ_TOKEN: &str = "read the token";
 const TOKEN_BYTES_MAX: u64 = 4096;
 /// Least pause between two looks at a job that is waited for.
 const LOOK_MIN: Duration = Duration::from_millis(10);
+/// Jobs that are asked for at once.
+const JOBS_MAX: u32 = 1000;
 /// Pauses between two requests to a service that doesn't answer.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -196,73 +194,17 @@ pub(crate) fn submit(context: &Context, flags: &SubmitFlags) -> u8 {
     )
 }
 
-/// A word as the place of a job.
-fn place(config: &ClientConfig, word: &OsStr) -> Result<JobPlace, Fault> {
-    Ok(match Place::parse(config, word)? {
-        Place::Remote(place) => JobPlace::Server(place),
-        Place::Standard => JobPlace::Standard,
-        Place::Local(path) => {
-            let name = path.as_os_str().as_encoded_bytes();
-            let absolute = std::path::absolute(&path);
-            let absolute = absolute.map_err(|error| Fault::from_io("find", name, &error))?;
-            JobPlace::Local(absolute)
-        }
-    })
-}
-
-fn job_of(config: &ClientConfig, flags: &SubmitFlags) -> Result<Job, Fault> {
-    let source = place(config, &flags.source)?;
-    let target = place(config, &flags.target)?;
-    let parameters = TransferParameters {
-        overwrite: flags.force,
-        rate_bytes_per_s_max: flags.limit_rate,
-        ..TransferParameters::default()
+/// The only copy of a command without a list.
+fn only_job(config: &ClientConfig, flags: &SubmitFlags) -> Result<Job, Fault> {
+    let (Some(source), Some(target)) = (&flags.source, &flags.target) else {
+        let cause = "a source and a target are needed, or --from-file";
+        return Err(Fault::new(Code::InvalidArgument, "submit a copy", cause));
     };
-    if let JobPlace::Local(path) = &source {
-        let name = path.as_os_str().as_encoded_bytes();
-        let found = std::fs::metadata(path);
-        let found = found.map_err(|error| Fault::from_io("open", name, &error))?;
-        if found.is_dir() && !flags.recursive && !flags.sync {
-            let fault = Fault::new(Code::IsDirectory, "copy the file", "it is a directory");
-            return Err(fault.path(name).hint("use --recursive, or --sync"));
-        }
-    }
-    let way = Way::default();
-    let tree = TreeOptions {
-        parameters,
-        ..TreeOptions::default()
-    };
-    Ok(match (flags.sync, flags.recursive) {
-        (true, _) => Job::Sync(SyncJob {
-            source,
-            target,
-            way,
-            options: SyncOptions {
-                tree,
-                ..SyncOptions::default()
-            },
-        }),
-        (false, true) => Job::Tree(TreeJob {
-            source,
-            target,
-            way,
-            options: tree,
-        }),
-        (false, false) => Job::File(FileJob {
-            source,
-            target,
-            way,
-            options: TransferOptions {
-                parameters,
-                ..TransferOptions::default()
-            },
-            retry: RetryPolicy::default(),
-        }),
-    })
+    job_between(flags, place(config, source)?, place(config, target)?)
 }
 
 fn submit_job(config: &ClientConfig, flags: &SubmitFlags) -> Result<u8, Fault> {
-    let mut submission = Submission::new(&flags.label, vec![job_of(config, flags)?]);
+    let mut submission = Submission::new(&flags.label, Vec::new());
     if let Some(retries) = flags.retries {
         submission.retries_max = retries;
     }
@@ -275,6 +217,7 @@ fn submit_job(config: &ClientConfig, flags: &SubmitFlags) -> Result<u8, Fault> {
     let client = client(&flags.reach)?;
     let key = ServiceClient::new_key()?;
     if let Some(every) = &flags.every {
+        submission.transfers.push(only_job(config, flags)?);
         let schedule = ScheduleSubmission {
             every: every.clone(),
             starts_at: flags.at,
@@ -288,7 +231,13 @@ fn submit_job(config: &ClientConfig, flags: &SubmitFlags) -> Result<u8, Fault> {
         return Ok(SUCCESS);
     }
     submission.starts_at = flags.at;
-    let submitted = patiently(|| client.submit(&submission, &key))?;
+    let submitted = match &flags.from_file {
+        None => {
+            submission.transfers.push(only_job(config, flags)?);
+            patiently(|| client.submit(&submission, &key))?
+        }
+        Some(list) => submit_list(config, flags, &client, &submission, list)?,
+    };
     let id = submitted.job.id;
     match (flags.reach.json, flags.wait) {
         (true, false) => print_json(&submitted)?,
@@ -298,6 +247,26 @@ fn submit_job(config: &ClientConfig, flags: &SubmitFlags) -> Result<u8, Fault> {
     match flags.wait {
         true => wait(&client, id, flags.reach.json),
         false => Ok(SUCCESS),
+    }
+}
+
+/// Submits a list as one job.
+fn submit_list(
+    config: &ClientConfig,
+    flags: &SubmitFlags,
+    client: &ServiceClient,
+    submission: &Submission,
+    list: &Path,
+) -> Result<JobDetail, Fault> {
+    let head = serde_json::to_string(submission)
+        .map_err(|error| Fault::new(Code::Internal, "write the job", error.to_string()))?;
+    let mut lines = Lines::new(config, flags, list, &head)?;
+    // A service that is being started is waited for before the list is read.
+    patiently(|| client.jobs(None, None, 1))?;
+    let submitted = client.submit_lines(&mut lines, &ServiceClient::new_key()?);
+    match (submitted, lines.fault()) {
+        (_, Some(fault)) => Err(fault.hint("nothing was submitted")),
+        (submitted, None) => submitted,
     }
 }
 
@@ -369,7 +338,7 @@ fn list(flags: &JobsFlags) -> Result<(), Fault> {
     let client = client(&flags.reach)?;
     let mut after = None;
     loop {
-        let page = client.jobs(flags.state, after)?;
+        let page = client.jobs(flags.state, after, JOBS_MAX)?;
         for job in &page.jobs {
             match flags.reach.json {
                 true => print_json(job)?,

@@ -54,6 +54,8 @@ mod sshftp_server;
 mod state;
 mod stats;
 mod stderr;
+#[cfg(feature = "service")]
+mod submitted_list;
 mod sync;
 mod tips;
 mod transfer_log;

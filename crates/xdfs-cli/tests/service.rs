@@ -119,7 +119,7 @@ impl Scene {
         assert_eq!(
             ServiceClient::new(&self.data(), None)
                 .unwrap()
-                .jobs(None, None)
+                .jobs(None, None, 100)
                 .unwrap()
                 .jobs
                 .len(),
@@ -350,6 +350,75 @@ fn a_manifest_is_printed_and_verified_and_a_schedule_made_and_deleted() {
     let mut gone = program(&scene.tree);
     gone.args(["job", "show", "--data", data, &later]);
     assert_eq!(gone.output().unwrap().status.code(), Some(4));
+    service.terminate().unwrap();
+    service.wait(PATIENCE).unwrap();
+}
+
+#[test]
+fn a_list_is_one_job_and_mistakes_are_in_words_of_the_command() {
+    let scene = Scene::new(5);
+    let mut service = scene.service();
+    let data = scene.data();
+    let data = data.to_str().unwrap();
+    let mut list = String::from("# sources and targets\n\n");
+    for number in 0..3 {
+        let source = scene.tree.join(&format!("here/a {number}"));
+        std::fs::write(&source, number.to_string()).unwrap();
+        let source = source.to_str().unwrap();
+        list.push_str(&format!("\"{source}\" {}/{number}\n", scene.url));
+    }
+    let path = scene.tree.join("list");
+    let path = path.to_str().unwrap();
+    std::fs::write(path, &list).unwrap();
+    let words = [
+        "submit",
+        "--data",
+        data,
+        "--wait",
+        "--json",
+        "--from-file",
+        path,
+    ];
+    let shown = scene.run(&words);
+    let job: JobDetail = serde_json::from_str(&shown).unwrap();
+    assert_eq!((job.job.transfers_count, job.job.counts.files), (3, 3));
+    for number in 0..3 {
+        let copied = std::fs::read(scene.tree.join(&format!("root/{number}"))).unwrap();
+        assert_eq!(copied, number.to_string().into_bytes());
+    }
+    // With a wrong line there is no job.
+    for (line, cause) in [
+        (
+            "/a /b\n",
+            "line 6: neither SOURCE nor TARGET is on a server",
+        ),
+        ("/none xdfs://h/a\n", "line 6: no such file"),
+        ("one\n", "line 6"),
+    ] {
+        std::fs::write(path, format!("{list}{line}")).unwrap();
+        let mut command = program(&scene.tree);
+        command.args(["submit", "--data", data, "--from-file", path]);
+        let ran = command.output().unwrap();
+        let errors = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(!ran.status.success() && errors.contains(cause), "{errors}");
+        assert!(errors.contains("nothing was submitted"), "{errors}");
+    }
+    let client = ServiceClient::new(&scene.data(), None).unwrap();
+    assert_eq!(client.jobs(None, None, 100).unwrap().jobs.len(), 1);
+    for (words, cause) in [
+        (["/a", "/b"], "neither SOURCE nor TARGET is on a server"),
+        (
+            ["-", "xdfs://h/a"],
+            "the service has neither standard input nor output",
+        ),
+    ] {
+        let mut command = program(&scene.tree);
+        command.args(["submit", "--data", data]).args(words);
+        let ran = command.output().unwrap();
+        let errors = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(errors.contains(cause), "{errors}");
+        assert_eq!(ran.status.code(), Some(2), "{errors}");
+    }
     service.terminate().unwrap();
     service.wait(PATIENCE).unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs;
-use std::io::Read as _;
+use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::{Response, StatusCode};
 use ureq::typestate::WithBody;
-use ureq::{Agent, RequestBuilder};
+use ureq::{Agent, RequestBuilder, SendBody};
 use xdfs::metrics::Scrape;
 use xdfs::{Code, Fault, RemotePlace};
 
@@ -27,6 +27,8 @@ use crate::state::StateName;
 
 const OPERATION: &str = "ask the service";
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest time in which a long list is stored.
+const TIMEOUT_OF_LIST: Duration = Duration::from_secs(600);
 /// Most bytes of an answer.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// Most bytes of the text of metrics.
@@ -219,6 +221,26 @@ impl ServiceClient {
         self.read(request.send(text))
     }
 
+    /// Submits a job as lines (`application/x-ndjson`), which are read to their end.
+    ///
+    /// # Errors
+    /// The lines can't be read, the service can't be reached, or it refuses the job. Nothing is
+    /// submitted then.
+    pub fn submit_lines(&self, lines: &mut impl Read, key: &str) -> Result<JobDetail, Fault> {
+        let request = self.agent.post(format!("{}/api/v1/jobs", self.url));
+        let request = request
+            .config()
+            // As long as the list is read.
+            .timeout_global(None)
+            .timeout_recv_response(Some(TIMEOUT_OF_LIST))
+            .build();
+        let request = request
+            .header("Authorization", self.authorization())
+            .header("Content-Type", "application/x-ndjson")
+            .header("Idempotency-Key", key);
+        self.read(request.send(SendBody::from_reader(lines)))
+    }
+
     /// A key for a submission.
     ///
     /// # Errors
@@ -227,12 +249,17 @@ impl ServiceClient {
         random::<16>()
     }
 
-    /// A page of jobs, the newest first.
+    /// A page of 1 to 1000 jobs, the newest first.
     ///
     /// # Errors
     /// The service can't be reached.
-    pub fn jobs(&self, state: Option<StateName>, after: Option<JobId>) -> Result<JobPage, Fault> {
-        let mut path = "jobs?limit=1000".to_owned();
+    pub fn jobs(
+        &self,
+        state: Option<StateName>,
+        after: Option<JobId>,
+        limit: u32,
+    ) -> Result<JobPage, Fault> {
+        let mut path = format!("jobs?limit={limit}");
         if let Some(state) = state {
             path.push_str(&format!("&state={state}"));
         }

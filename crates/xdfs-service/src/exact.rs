@@ -136,7 +136,7 @@ mod tests {
             );
             let submission: Submission = serde_json::from_str(&text)?;
             let id = store.submit(&submission, "me", None).await?.id;
-            let tasks = store.tasks(id).await?;
+            let tasks = store.tasks(id, None).await?;
             for _ in 0..2 {
                 for (task, expected) in tasks.iter().zip([&new, &old.join("runs")]) {
                     let at = (id, task.position);

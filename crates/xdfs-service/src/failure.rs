@@ -7,7 +7,7 @@ use xdfs::{Code, Fault};
 use crate::time::Time;
 
 /// A fault in its text form, of which [`Record::error`] is the definition.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Failure {
     /// The stable word for the kind of fault ([`Code::as_str`]).
     pub code: String,

@@ -11,7 +11,8 @@ use xdfs::{Code, Fault};
 use crate::time::Time;
 
 /// The id of a job. Not a secret, and no right by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, utoipa::ToSchema)]
+#[schema(value_type = String, format = "uuid")]
 pub struct JobId(u128);
 
 impl JobId {
@@ -86,7 +87,8 @@ impl<'de> Deserialize<'de> for JobId {
 }
 
 /// The id of a schedule, likewise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, utoipa::ToSchema)]
+#[schema(value_type = String, format = "uuid")]
 pub struct ScheduleId(JobId);
 
 impl ScheduleId {

@@ -22,22 +22,30 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod access;
+#[expect(unused_qualifications, reason = "in what utoipa makes of parameters")]
 mod api;
+mod bodies;
 mod client;
+mod curve;
 mod database;
 mod deliveries;
+mod etag;
 mod exact;
 mod failure;
 mod id;
 mod inventory;
 mod lease;
+mod lines;
 mod listed;
+mod listen;
 mod live;
 mod manifest;
 mod manifest_body;
 mod metrics;
 mod model;
+mod openapi;
 mod page;
+mod places;
 mod problem;
 mod routes;
 mod rule;
@@ -57,6 +65,7 @@ mod worker;
 
 pub use access::{NewToken, Scope, ServiceUsers, Token, TokenPage, TokenRequest};
 pub use client::{ServiceClient, ServiceLogin, read_metrics, running_url};
+pub use curve::Curve;
 pub use database::DatabaseUrl;
 pub use failure::Failure;
 pub use id::{JobId, ScheduleId};
@@ -64,8 +73,9 @@ pub use listed::{Cursor, FilePath, ListedFile};
 pub use manifest::{Manifest, manifest_key_file, read_manifest_key};
 pub use model::{
     Counts, EntryFailure, FailurePage, FilePage, JobDetail, JobPage, JobSummary, Schedule,
-    SchedulePage, Transfer, TransferState, Transition, Webhook, WebhookState,
+    SchedulePage, Transfer, TransferPage, TransferState, Transition, Webhook, WebhookState,
 };
+pub use places::{PlaceEntry, PlaceKind, PlaceListing};
 pub use secrets::{SecretInfo, SecretKind, SecretPage, SecretRequest};
 pub use service::{Service, ServiceHandle, ServiceOptions, backup};
 pub use sessions::Sessions;

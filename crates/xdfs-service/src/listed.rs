@@ -25,12 +25,13 @@ pub(crate) struct ListedTransfer {
 }
 
 /// A file that a job has copied, or found the same.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ListedFile {
     /// The place of its transfer in the job, from 0.
     pub position: u32,
     /// Its path.
     #[serde(flatten)]
+    #[schema(value_type = PathText)]
     pub path: FilePath,
     /// Bytes of its content.
     pub bytes: u64,
@@ -46,7 +47,7 @@ pub struct ListedFile {
 pub struct FilePath(Vec<u8>);
 
 /// A path as text, and as bytes in hex if it isn't UTF-8.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize, utoipa::ToSchema)]
 struct PathText {
     path: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,9 +5,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, broadcast, watch};
 
+use crate::curve::Curve;
 use crate::id::JobId;
 use crate::metrics::Tally;
 use crate::model::LiveTransfer;
+use crate::time::Time;
 
 /// Changes that a slow listener may be behind. One that is further behind looks at everything
 /// again.
@@ -25,6 +27,7 @@ pub(crate) struct Live {
     /// The counts of this process.
     pub(crate) tally: Tally,
     transfers: Mutex<HashMap<JobId, LiveTransfer>>,
+    curves: Mutex<HashMap<JobId, Curve>>,
     changes: broadcast::Sender<JobId>,
     any: Notify,
 }
@@ -34,6 +37,7 @@ impl Live {
         Self {
             tally: Tally::default(),
             transfers: Mutex::default(),
+            curves: Mutex::default(),
             changes: broadcast::Sender::new(CHANGES_MAX),
             any: Notify::new(),
         }
@@ -43,6 +47,32 @@ impl Live {
         self.transfers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn curves(&self) -> MutexGuard<'_, HashMap<JobId, Curve>> {
+        self.curves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A worker has begun with a job, whose curve is this so far.
+    pub(crate) fn begin_curve(&self, id: JobId, curve: Curve) {
+        self.curves().insert(id, curve);
+    }
+
+    /// The curve of a job that runs.
+    pub(crate) fn curve(&self, id: JobId) -> Option<Curve> {
+        self.curves().get(&id).cloned()
+    }
+
+    /// Bytes of a job that runs have arrived.
+    pub(crate) fn arrived(&self, id: JobId, bytes: u64) {
+        if let Some(curve) = self.curves().get_mut(&id) {
+            curve.add(Time::now(), bytes);
+        }
+    }
+
+    /// A worker is done with a job, whose curve this is.
+    pub(crate) fn end_curve(&self, id: JobId) -> Option<Curve> {
+        self.curves().remove(&id)
     }
 
     /// The running transfer of a job.

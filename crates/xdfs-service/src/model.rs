@@ -1,15 +1,18 @@
 //! Jobs as they are answered: the JSON of the REST interface, which its clients read again.
 
 use serde::{Deserialize, Serialize};
+use xdfs::{Code, Fault};
 
+use crate::curve::Curve;
 use crate::failure::Failure;
 use crate::id::{JobId, ScheduleId};
 use crate::listed::{Cursor, ListedFile};
+use crate::spec::LABEL_MAX;
 use crate::state::StateName;
 use crate::time::Time;
 
 /// The counts so far.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Counts {
     /// Bytes of content that have arrived.
     pub bytes: u64,
@@ -22,7 +25,7 @@ pub struct Counts {
 }
 
 /// The state of a transfer of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TransferState {
     /// It is to be done, from the beginning or from where it stopped.
@@ -36,6 +39,9 @@ pub enum TransferState {
 }
 
 impl TransferState {
+    /// All states.
+    pub const ALL: [Self; 4] = [Self::Waiting, Self::Running, Self::Succeeded, Self::Failed];
+
     /// Its name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -50,13 +56,12 @@ impl TransferState {
     /// The state with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        let all = [Self::Waiting, Self::Running, Self::Succeeded, Self::Failed];
-        all.into_iter().find(|state| state.as_str() == name)
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
     }
 }
 
 /// A transfer of a job.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Transfer {
     /// Its place in the job, from 0.
     pub position: u32,
@@ -86,7 +91,7 @@ pub struct Transfer {
 }
 
 /// A change of the state of a job.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Transition {
     /// When.
     pub at: Time,
@@ -101,7 +106,7 @@ pub struct Transition {
 }
 
 /// A job without its parts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct JobSummary {
     /// Its id.
     pub id: JobId,
@@ -148,7 +153,7 @@ pub struct JobSummary {
 }
 
 /// An entry of a tree that failed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct EntryFailure {
     /// Its number in the job: a cursor. Later ones are greater.
     pub number: u64,
@@ -160,7 +165,7 @@ pub struct EntryFailure {
 }
 
 /// Entries that failed, in the order in which they did.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct FailurePage {
     /// The entries.
     pub failures: Vec<EntryFailure>,
@@ -169,7 +174,7 @@ pub struct FailurePage {
 }
 
 /// The state of a webhook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WebhookState {
     /// The job has not ended.
@@ -203,7 +208,7 @@ impl WebhookState {
 }
 
 /// The webhook of a job, which is sent when the job ends.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Webhook {
     /// Its URL.
     pub url: String,
@@ -220,12 +225,12 @@ pub struct Webhook {
 }
 
 /// A job with its parts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct JobDetail {
     /// The job itself.
     #[serde(flatten)]
     pub job: JobSummary,
-    /// The transfers, in their order.
+    /// The first hundred transfers, and those that run, in their order. There may be more.
     pub transfers: Vec<Transfer>,
     /// The first hundred entries of trees that failed in the last attempt. There may be more.
     pub failures: Vec<EntryFailure>,
@@ -233,10 +238,21 @@ pub struct JobDetail {
     pub transitions: Vec<Transition>,
     /// Its webhook.
     pub webhook: Option<Webhook>,
+    /// Its bytes over time, once it has run.
+    pub curve: Option<Curve>,
+}
+
+/// Transfers of a job, in their order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct TransferPage {
+    /// The transfers.
+    pub transfers: Vec<Transfer>,
+    /// The cursor of the page that follows, for `after`; none after the last one.
+    pub next: Option<u32>,
 }
 
 /// A page of jobs, the newest first.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct JobPage {
     /// The jobs.
     pub jobs: Vec<JobSummary>,
@@ -245,16 +261,17 @@ pub struct JobPage {
 }
 
 /// Files of a job that keeps a list of them, in the order of their transfers and paths.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct FilePage {
     /// The files.
     pub files: Vec<ListedFile>,
     /// The cursor of the page that follows, for `after`; none after the last one.
+    #[schema(value_type = Option<String>)]
     pub next: Option<Cursor>,
 }
 
 /// A schedule, which submits a job whenever it is due.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Schedule {
     /// Its id.
     pub id: ScheduleId,
@@ -287,12 +304,49 @@ pub struct Schedule {
 }
 
 /// A page of schedules, the newest first.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct SchedulePage {
     /// The schedules.
     pub schedules: Vec<Schedule>,
     /// The cursor of the page that follows, for `after`; none after the last one.
     pub next: Option<ScheduleId>,
+}
+
+/// Which jobs a list has; all by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct JobFilter {
+    /// Only jobs of this user.
+    pub(crate) owner: Option<String>,
+    pub(crate) state: Option<StateName>,
+    /// Text in the label, whatever the case of ASCII letters.
+    pub(crate) label: Option<String>,
+}
+
+impl JobFilter {
+    /// The jobs of a user in a state with a text in their label.
+    ///
+    /// # Errors
+    /// No label has the text, since it is too long.
+    pub(crate) fn new(
+        owner: Option<&str>,
+        state: Option<StateName>,
+        label: Option<String>,
+    ) -> Result<Self, Fault> {
+        if label
+            .as_ref()
+            .is_some_and(|label| label.chars().count() > LABEL_MAX)
+        {
+            let cause = format!("it has more than {LABEL_MAX} characters");
+            return Err(
+                Fault::new(Code::InvalidArgument, "use the parameter", cause).path("label"),
+            );
+        }
+        Ok(Self {
+            owner: owner.map(str::to_owned),
+            state,
+            label: label.filter(|label| !label.is_empty()),
+        })
+    }
 }
 
 /// The running transfer of a job, as its worker knows it.
@@ -306,35 +360,54 @@ pub(crate) struct LiveTransfer {
     pub(crate) failure: Option<Failure>,
 }
 
-impl JobDetail {
-    /// Takes what is known of its running transfers, and sums up again.
-    pub(crate) fn update(&mut self, live: Option<&LiveTransfer>) {
-        for transfer in &mut self.transfers {
-            if transfer.state == TransferState::Running
-                && let Some(live) = live.filter(|live| live.position == transfer.position)
-            {
-                transfer.counts = live.counts.clone();
-                transfer.rate_bytes_per_s = live.rate;
-                transfer.failure = live.failure.clone();
-            }
+/// What is known of the totals of a job's transfers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// The sum of those that are known.
+    pub(crate) bytes: u64,
+    /// Their number.
+    pub(crate) count: u32,
+}
+
+/// A job as the database has it.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredJob {
+    pub(crate) detail: JobDetail,
+    pub(crate) totals: Totals,
+}
+
+impl StoredJob {
+    /// The job with what is known of its running transfer this moment.
+    pub(crate) fn with(self, live: Option<&LiveTransfer>) -> JobDetail {
+        let Self {
+            mut detail,
+            mut totals,
+        } = self;
+        let transfers = detail.transfers.iter_mut();
+        let running = transfers
+            .zip(std::iter::repeat(live))
+            .filter_map(|(transfer, live)| Some((transfer, live?)))
+            .find(|(transfer, live)| {
+                transfer.state == TransferState::Running && transfer.position == live.position
+            });
+        if let Some((transfer, live)) = running {
+            let stored = std::mem::replace(&mut transfer.counts, live.counts.clone());
+            transfer.rate_bytes_per_s = live.rate;
+            transfer.failure = live.failure.clone();
+            let sum = |all: u64, before: u64, now: u64| all.saturating_sub(before) + now;
+            let (counts, now) = (&mut detail.job.counts, &live.counts);
+            counts.bytes = sum(counts.bytes, stored.bytes, now.bytes);
+            counts.files = sum(counts.files, stored.files, now.files);
+            counts.failed = sum(counts.failed, stored.failed, now.failed);
+            let known = |total: Option<u64>| u32::from(total.is_some());
+            totals.count += known(now.bytes_total);
+            totals.count = totals.count.saturating_sub(known(stored.bytes_total));
+            let total = |total: Option<u64>| total.unwrap_or(0);
+            let (before, now) = (total(stored.bytes_total), total(now.bytes_total));
+            totals.bytes = sum(totals.bytes, before, now);
+            let all = totals.count == detail.job.transfers_count;
+            counts.bytes_total = all.then_some(totals.bytes);
         }
-        if let Some(first) = self.transfers.first() {
-            self.job.source.clone_from(&first.source);
-            self.job.target.clone_from(&first.target);
-        }
-        self.job.transfers_count = u32::try_from(self.transfers.len()).unwrap_or(u32::MAX);
-        let counts = self.transfers.iter().map(|transfer| &transfer.counts);
-        self.job.counts = counts.fold(
-            Counts {
-                bytes_total: Some(0),
-                ..Counts::default()
-            },
-            |sum, one| Counts {
-                bytes: sum.bytes + one.bytes,
-                bytes_total: sum.bytes_total.zip(one.bytes_total).map(|(a, b)| a + b),
-                files: sum.files + one.files,
-                failed: sum.failed + one.failed,
-            },
-        );
+        detail
     }
 }

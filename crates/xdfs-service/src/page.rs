@@ -1,33 +1,69 @@
 //! The pages: rendered here, and kept up to date by fragments that come as events.
 
+mod curve;
 pub(crate) mod login;
+pub(crate) mod new;
 pub(crate) mod settings;
 
 use std::sync::Arc;
 
 use askama::Template;
 use axum::Extension;
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{Html, IntoResponse, Redirect, Response};
+use serde::Deserialize;
 use xdfs::{Code, Fault};
 
+use self::curve::Picture;
+use self::new::encoded;
 use crate::access::User;
-use crate::api::{Parameters, delete_job, make_change};
-use crate::model::{Counts, JobDetail, JobSummary, Schedule, Transfer, WebhookState};
+use crate::api::{Parameters, bad_query, delete_job, make_change, transfer_state};
+use crate::etag::Condition;
+use crate::id::JobId;
+use crate::model::{
+    Counts, EntryFailure, JobDetail, JobFilter, JobSummary, Schedule, Transfer, TransferState,
+    WebhookState,
+};
 use crate::problem::Problem;
 use crate::shared::Shared;
+use crate::state::StateName;
 use crate::time::Time;
 use crate::watch::watch;
 
 /// Jobs of the list.
 const JOBS_SHOWN: u32 = 100;
+/// Entries that failed on the page of a job.
+const FAILURES_SHOWN: usize = 10;
+/// Entries and transfers on a page of their own.
+const ROWS_OF_PAGE: u32 = 100;
+/// The pages that every page links to.
+const PAGES: [(&str, &str); 4] = [
+    ("/", "Jobs"),
+    ("/new", "New transfer"),
+    ("/schedules", "Schedules"),
+    ("/settings", "Settings"),
+];
 
 #[derive(Template)]
 #[template(path = "jobs.html")]
 struct JobsPage {
     rows: Vec<Row>,
+    filter: JobFilter,
+    after: Option<JobId>,
+    next: Option<JobId>,
+}
+
+#[derive(Template)]
+#[template(path = "failures.html")]
+struct FailuresPage {
+    id: JobId,
+    text: String,
+    failures: Vec<EntryFailure>,
+    /// The address of the page that follows.
+    next: Option<String>,
 }
 
 #[derive(Template)]
@@ -112,6 +148,70 @@ fn shown(time: &Time) -> String {
     seconds.replacen('T', " ", 1) + " UTC"
 }
 
+/// Transfers as rows of a table.
+#[derive(Template)]
+#[template(path = "transfer_rows.html")]
+struct TransferRows<'a> {
+    transfers: &'a [Transfer],
+}
+
+#[derive(Template)]
+#[template(path = "transfers.html")]
+struct TransfersPage<'a> {
+    id: JobId,
+    state: Option<TransferState>,
+    rows: TransferRows<'a>,
+    /// The address of the page that follows.
+    next: Option<String>,
+}
+
+impl TransfersPage<'_> {
+    fn section(&self) -> &'static str {
+        "/"
+    }
+}
+
+impl JobsPage {
+    fn section(&self) -> &'static str {
+        "/"
+    }
+
+    fn label(&self) -> &str {
+        self.filter.label.as_deref().unwrap_or_default()
+    }
+
+    /// Whether it lacks the newest jobs, or some of them.
+    fn is_part(&self) -> bool {
+        self.after.is_some() || self.filter != JobFilter::default()
+    }
+
+    /// The address of the page with older jobs.
+    fn next_page(&self) -> Option<String> {
+        let next = self.next?.to_string();
+        let state = self.filter.state.map(StateName::as_str).unwrap_or_default();
+        let pairs = [("state", state), ("label", self.label()), ("after", &next)];
+        Some(format!("/?{}", encoded(&pairs)))
+    }
+}
+
+impl FailuresPage {
+    fn section(&self) -> &'static str {
+        "/"
+    }
+}
+
+impl JobPage {
+    fn section(&self) -> &'static str {
+        "/"
+    }
+}
+
+impl Message {
+    fn section(&self) -> &'static str {
+        ""
+    }
+}
+
 impl Row {
     fn title(&self) -> String {
         title(&self.job)
@@ -188,8 +288,19 @@ impl JobBody {
         percent(&self.detail.job.counts).filter(|_| !self.detail.job.state.is_end())
     }
 
-    /// The rate, and the time that is left.
-    fn rate(&self) -> Option<String> {
+    /// The bytes that have arrived, of how many.
+    fn arrived(&self) -> String {
+        let counts = &self.detail.job.counts;
+        match counts.bytes_total {
+            Some(total) if total != counts.bytes => {
+                format!("{} of {}", size(counts.bytes), size(total))
+            }
+            _ => size(counts.bytes),
+        }
+    }
+
+    /// The rate, and the time that is left if that is known.
+    fn rate(&self) -> Option<(String, Option<String>)> {
         let rates = self.detail.transfers.iter();
         let rate = rates.filter_map(|one| one.rate_bytes_per_s).next()?;
         let counts = &self.detail.job.counts;
@@ -197,10 +308,31 @@ impl JobBody {
             .bytes_total
             .map(|total| total.saturating_sub(counts.bytes));
         let left = left.and_then(|left| left.checked_div(rate));
-        Some(match left {
-            Some(seconds) => format!("{}/s, {} left", size(rate), duration(seconds)),
-            None => format!("{}/s", size(rate)),
-        })
+        Some((size(rate), left.map(duration)))
+    }
+
+    /// The time from its beginning to its end.
+    fn took(&self) -> Option<String> {
+        let job = &self.detail.job;
+        let (began, ended) = (job.started_at?, job.ended_at?);
+        let took = ended.microseconds().saturating_sub(began.microseconds());
+        Some(duration(u64::try_from(took / 1_000_000).ok()?))
+    }
+
+    /// The rate over time, once there are two steps of it.
+    fn curve(&self) -> Option<Picture> {
+        self.detail.curve.as_ref().and_then(Picture::new)
+    }
+
+    fn rows(&self) -> TransferRows<'_> {
+        let transfers = &self.detail.transfers;
+        TransferRows { transfers }
+    }
+
+    /// The number of transfers that aren't shown.
+    fn more_transfers(&self) -> usize {
+        let count = self.detail.job.transfers_count as usize;
+        count.saturating_sub(self.detail.transfers.len())
     }
 
     /// The job in one sentence.
@@ -249,7 +381,7 @@ impl JobBody {
     /// Whether there is a list of its files, which is signed.
     fn has_manifest(&self) -> bool {
         let job = &self.detail.job;
-        job.manifest && job.state == crate::StateName::Succeeded
+        job.manifest && job.state == StateName::Succeeded
     }
 
     /// What was set of the job, in words.
@@ -295,7 +427,7 @@ impl JobBody {
 impl Transfer {
     /// Why a running transfer is tried again.
     fn retried(&self) -> Option<String> {
-        let is_running = self.state == crate::model::TransferState::Running;
+        let is_running = self.state == TransferState::Running;
         let failure = self.failure.as_ref().filter(|_| is_running)?;
         Some(failure.sentence())
     }
@@ -332,17 +464,109 @@ impl IntoResponse for PageProblem {
     }
 }
 
+/// The query of [`jobs`].
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct JobsQuery {
+    state: String,
+    label: String,
+    after: String,
+}
+
 /// `GET /`: the newest jobs.
 pub(crate) async fn jobs(
     State(shared): State<Arc<Shared>>,
     Extension(user): Extension<User>,
+    query: Result<Query<JobsQuery>, QueryRejection>,
 ) -> Result<Html<String>, PageProblem> {
-    let jobs = shared
-        .store
-        .jobs(user.only(), None, None, JOBS_SHOWN)
-        .await?;
+    let Query(query) = query.map_err(bad_query)?;
+    let word = |text: String| (!text.is_empty()).then_some(text);
+    let state = word(query.state).map(|name| name.parse()).transpose()?;
+    let after = word(query.after).map(|id| id.parse()).transpose()?;
+    let filter = JobFilter::new(user.only(), state, Some(query.label))?;
+    let mut jobs = shared.store.jobs(&filter, after, JOBS_SHOWN + 1).await?;
+    let has_more = jobs.len() > JOBS_SHOWN as usize;
+    jobs.truncate(JOBS_SHOWN as usize);
+    let next = jobs.last().filter(|_| has_more).map(|job| job.id);
     let rows = jobs.into_iter().map(|job| Row { job }).collect();
-    Ok(rendered(&JobsPage { rows })?)
+    Ok(rendered(&JobsPage {
+        rows,
+        filter,
+        after,
+        next,
+    })?)
+}
+
+/// The query of [`transfers`].
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TransfersQuery {
+    state: String,
+    after: Option<u32>,
+}
+
+/// `GET /jobs/{id}/transfers`: the transfers of a job.
+pub(crate) async fn transfers(
+    State(shared): State<Arc<Shared>>,
+    path: Result<Parameters<String>, Problem>,
+    query: Result<Query<TransfersQuery>, QueryRejection>,
+) -> Result<Html<String>, PageProblem> {
+    let Parameters(id) = path?;
+    let id: JobId = id.parse()?;
+    let Query(TransfersQuery { state, after }) = query.map_err(bad_query)?;
+    let word = (!state.is_empty()).then(|| transfer_state(&state));
+    let only = word.transpose()?;
+    let transfers = shared.store.transfers(id, only, after, ROWS_OF_PAGE + 1);
+    let mut transfers = transfers.await?;
+    let has_more = transfers.len() > ROWS_OF_PAGE as usize;
+    transfers.truncate(ROWS_OF_PAGE as usize);
+    let next = transfers.last().filter(|_| has_more).map(|one| {
+        let after = one.position.to_string();
+        let query = encoded(&[("state", &state), ("after", &after)]);
+        format!("/jobs/{id}/transfers?{query}")
+    });
+    Ok(rendered(&TransfersPage {
+        id,
+        state: only,
+        rows: TransferRows {
+            transfers: &transfers,
+        },
+        next,
+    })?)
+}
+
+/// The query of [`failures`].
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct FailuresQuery {
+    text: String,
+    after: u64,
+}
+
+/// `GET /jobs/{id}/failures`: the entries of a job that failed.
+pub(crate) async fn failures(
+    State(shared): State<Arc<Shared>>,
+    path: Result<Parameters<String>, Problem>,
+    query: Result<Query<FailuresQuery>, QueryRejection>,
+) -> Result<Html<String>, PageProblem> {
+    let Parameters(id) = path?;
+    let id: JobId = id.parse()?;
+    let Query(FailuresQuery { text, after }) = query.map_err(bad_query)?;
+    let failures = shared.store.failures(id, &text, after, ROWS_OF_PAGE + 1);
+    let mut failures = failures.await?;
+    let has_more = failures.len() > ROWS_OF_PAGE as usize;
+    failures.truncate(ROWS_OF_PAGE as usize);
+    let next = failures.last().filter(|_| has_more).map(|one| {
+        let after = one.number.to_string();
+        let query = encoded(&[("text", &text), ("after", &after)]);
+        format!("/jobs/{id}/failures?{query}")
+    });
+    Ok(rendered(&FailuresPage {
+        id,
+        text,
+        failures,
+        next,
+    })?)
 }
 
 #[derive(Template)]
@@ -352,6 +576,10 @@ struct SchedulesPage {
 }
 
 impl SchedulesPage {
+    fn section(&self) -> &'static str {
+        "/schedules"
+    }
+
     fn title(schedule: &Schedule) -> String {
         name(&schedule.label, &schedule.source)
     }
@@ -412,7 +640,7 @@ pub(crate) async fn job(
     path: Result<Parameters<String>, Problem>,
 ) -> Result<Html<String>, PageProblem> {
     let Parameters(id) = path?;
-    let detail = shared.job(id.parse::<crate::JobId>()?).await?;
+    let detail = shared.job(id.parse::<JobId>()?).await?;
     let body = JobBody { detail };
     Ok(rendered(&JobPage { body })?)
 }
@@ -424,7 +652,7 @@ pub(crate) async fn live_job(
     path: Result<Parameters<String>, Problem>,
 ) -> Result<Response, PageProblem> {
     let Parameters(id) = path?;
-    let id = id.parse::<crate::JobId>()?;
+    let id = id.parse::<JobId>()?;
     Ok(watch(shared, user, Some(id), |detail| {
         let body = JobBody {
             detail: detail.clone(),
@@ -441,12 +669,12 @@ pub(crate) async fn change(
     path: Result<Parameters<(String, String)>, Problem>,
 ) -> Result<Redirect, PageProblem> {
     let Parameters((id, word)) = path?;
-    let id = id.parse::<crate::JobId>()?;
+    let id = id.parse::<JobId>()?;
     if word == "delete" {
-        delete_job(&shared, id).await?;
+        delete_job(&shared, id, &Condition::None).await?;
         return Ok(Redirect::to("/"));
     }
-    make_change(&shared, &user, id, &word).await?;
+    make_change(&shared, &user, id, &word, &Condition::None).await?;
     Ok(Redirect::to(&format!("/jobs/{id}")))
 }
 

@@ -15,12 +15,17 @@ pub(crate) struct Problem {
     fault: Box<Fault>,
 }
 
-#[derive(Serialize)]
-struct Body<'a> {
+/// The body of a problem.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct ProblemBody {
+    /// `about:blank`: the title is that of the status.
     #[serde(rename = "type")]
     kind: &'static str,
-    title: &'a str,
+    /// The meaning of the status.
+    title: String,
+    /// The status.
     status: u16,
+    /// The fault as a sentence.
     detail: String,
     #[serde(flatten)]
     failure: Failure,
@@ -59,6 +64,12 @@ impl Problem {
         }
     }
 
+    /// Sets the hint of the fault.
+    pub(crate) fn hint(mut self, hint: &str) -> Self {
+        *self.fault = self.fault.clone().hint(hint);
+        self
+    }
+
     pub(crate) fn fault(&self) -> &Fault {
         &self.fault
     }
@@ -88,9 +99,13 @@ impl IntoResponse for Problem {
         if self.status.is_server_error() {
             tracing::error!(fault = %self.fault, "a request failed");
         }
-        let body = Body {
+        let body = ProblemBody {
             kind: "about:blank",
-            title: self.status.canonical_reason().unwrap_or("failure"),
+            title: self
+                .status
+                .canonical_reason()
+                .unwrap_or("failure")
+                .to_owned(),
             status: self.status.as_u16(),
             detail: self.fault.to_string(),
             failure: (&*self.fault).into(),

@@ -22,12 +22,13 @@ use axum::{Extension, Router};
 use xdfs::{Code, Fault};
 
 use crate::access::{Scope, User};
+use crate::etag::conditional;
 use crate::id::{JobId, ScheduleId};
 use crate::page::{PageProblem, login, settings};
 use crate::problem::Problem;
 use crate::shared::Shared;
 use crate::store::{no_job, no_schedule};
-use crate::{api, page, secrets, tokens};
+use crate::{api, openapi, page, secrets, tokens};
 
 /// Nothing from another host, nothing within the page, and no frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -47,6 +48,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/api/v1/jobs/{id}/failures", get(api::failures))
         .route("/api/v1/jobs/{id}/files", get(api::files))
         .route("/api/v1/jobs/{id}/manifest", get(api::manifest))
+        .route("/api/v1/jobs/{id}/transfers", get(api::transfers))
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(&shared), api_job));
     let schedules = Router::new()
@@ -76,13 +78,17 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .merge(jobs)
         .merge(schedules)
         .merge(account)
+        .route("/api/v1/places", get(api::places))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn(conditional))
         .layer(from_fn_with_state(Arc::clone(&shared), api_user));
     let job_pages = Router::new()
         .route("/jobs/{id}", get(page::job))
         .route("/jobs/{id}/live", get(page::live_job))
         .route("/jobs/{id}/manifest", get(api::manifest))
+        .route("/jobs/{id}/failures", get(page::failures))
+        .route("/jobs/{id}/transfers", get(page::transfers))
         .route("/jobs/{id}/{change}", post(page::change))
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(&shared), page_job));
@@ -108,6 +114,9 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/", get(page::jobs))
         .route("/live", get(page::live_jobs))
         .route("/schedules", get(page::schedules))
+        .route("/new", get(page::new::new).post(page::new::start))
+        .route("/new/pane", get(page::new::one_pane))
+        .route("/new/review", post(page::new::review))
         .merge(job_pages)
         .merge(schedule_pages)
         .merge(account_pages)
@@ -118,10 +127,13 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/metrics", get(api::metrics))
         .route("/login", get(login::show).post(login::log_in))
         .route("/logout", post(login::log_out))
+        .route("/readyz", get(api::ready))
+        .route("/api/v1/openapi.json", get(openapi::document))
         .route("/icon.svg", get(page::icon))
         .route("/page.css", get(page::style))
         .route("/page.js", get(page::script))
-        .method_not_allowed_fallback(wrong_method);
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn(conditional));
     Router::new()
         .merge(pages)
         .merge(open)
@@ -314,13 +326,15 @@ async fn headers(request: Request, next: Next) -> Response {
         (CONTENT_SECURITY_POLICY, POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (X_FRAME_OPTIONS, "DENY"),
-        (REFERRER_POLICY, "no-referrer"),
+        // With none at all, browsers hide the origin of forms too, by which requests are known.
+        (REFERRER_POLICY, "same-origin"),
         (CACHE_CONTROL, "no-store"),
     ];
     for (name, value) in headers {
         response
             .headers_mut()
-            .insert(name, HeaderValue::from_static(value));
+            .entry(name)
+            .or_insert(HeaderValue::from_static(value));
     }
     response
 }

@@ -16,8 +16,11 @@ use xdfs::{Code, Fault};
 use crate::access::{Access, People, ServiceUsers};
 use crate::database::DatabaseUrl;
 use crate::lease::Lease;
-use crate::live::{Live, is_set};
+use crate::lines::Incoming;
+use crate::listen;
+use crate::live::Live;
 use crate::manifest::ManifestKey;
+use crate::places::Places;
 use crate::routes::router;
 use crate::secrets::SealingKey;
 use crate::sessions::Sessions;
@@ -172,6 +175,7 @@ impl Service {
         let journals = journals.unwrap_or_else(|| data.join("journals"));
         let sealing = SealingKey::find(&data, secrets_key.as_deref())?;
         trusted::make_folder(START, &journals)?;
+        let incoming = Incoming::new(data.join("incoming"))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("xdfs-service")
@@ -205,10 +209,12 @@ impl Service {
         let access = Access::new(&data, address.port(), Arc::clone(&people))?;
         write_url(&data, address)?;
         let live = Arc::new(Live::new());
+        let sessions = Arc::new(sessions);
+        let places = Places::new(Arc::clone(&sessions));
         let all = Workers::new(
             store.clone(),
             Arc::clone(&live),
-            Arc::new(sessions),
+            sessions,
             people,
             sealing,
             journals,
@@ -222,6 +228,8 @@ impl Service {
             access,
             manifest_key,
             webhooks,
+            places,
+            incoming,
             closing: watch::Sender::new(false),
         };
         Ok(Self {
@@ -308,13 +316,8 @@ async fn serve(
     let keeping = tokio::spawn(upkeep::run(Arc::clone(&shared), keep, closing));
     let closing = shared.closing.subscribe();
     let sending = tokio::spawn(deliveries::run(Arc::clone(&shared), closing));
-    let mut closing = shared.closing.subscribe();
-    let router = router(Arc::clone(&shared)).into_make_service_with_connect_info::<SocketAddr>();
-    let served = axum::serve(listener, router)
-        .with_graceful_shutdown(async move {
-            is_set(&mut closing).await;
-        })
-        .await;
+    let closing = shared.closing.subscribe();
+    let served = listen::serve(listener, router(Arc::clone(&shared)), closing).await;
     // After a failure of the listener too.
     shared.closing.send_replace(true);
     if let Err(error) = working.await {

@@ -19,39 +19,49 @@ const TRANSFERS_MAX: usize = 10_000;
 /// Retries in a row without progress, where a submission doesn't say: about a day.
 const RETRIES_MAX: u32 = 150;
 /// Most characters of a label.
-const LABEL_MAX: usize = 200;
+pub(crate) const LABEL_MAX: usize = 200;
 /// The highest priority, and without its sign the lowest one.
 const PRIORITY_MAX: u8 = 10;
 /// Most bytes of a place as it is shown: more than any system accepts.
 const PLACE_BYTES_MAX: usize = 8192;
 
 /// A job as a client submits it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Submission {
     /// Version of this form: 1.
+    #[schema(minimum = 1, maximum = 1)]
     pub version: u32,
     /// A line for people. Empty for none.
     #[serde(default)]
+    #[schema(
+        max_length = 200,
+        pattern = r"^[^\u0000-\u001f\u007f-\u009f\ud800-\udfff]*$"
+    )]
     pub label: String,
     /// From -10 to 10: a job of a higher priority is taken first.
     #[serde(default)]
+    #[schema(minimum = -10, maximum = 10)]
     pub priority: i8,
     /// No worker takes it before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, pattern = "^[1-9][0-9]{0,3}[mhd]$")]
     pub starts_at: Option<Moment>,
     /// A job that isn't done by then has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, pattern = "^[1-9][0-9]{0,3}[mhd]$")]
     pub deadline: Option<Moment>,
     /// The time at which it is deleted, if it has ended before. Otherwise, and without one, the
     /// service keeps it as long as it keeps all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, pattern = "^[1-9][0-9]{0,3}[mhd]$")]
     pub keep_until: Option<Moment>,
     /// Keep a list of the files with their BLAKE3, and make a manifest of it when all have arrived.
     #[serde(default)]
     pub manifest: bool,
     /// A URL that is sent the end of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = "uri", pattern = "^https://[a-z][a-z0-9.-]*[a-z]/[a-z0-9/]*$")]
     pub webhook: Option<String>,
     /// Most retries of the job in a row without progress, with pauses that grow from seconds to ten
     /// minutes; 0 for none. Those of a broken connection within a copy come before, and aren't
@@ -63,6 +73,8 @@ pub struct Submission {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<String>,
     /// The transfers, done one after the other. One that fails doesn't stop the others.
+    #[serde(default)]
+    #[schema(value_type = Vec<Object>, required, min_items = 1, max_items = 10_000)]
     pub transfers: Vec<Job>,
 }
 
@@ -125,6 +137,28 @@ impl Submission {
     /// # Errors
     /// [`Code::InvalidArgument`] with the field that doesn't suit a service.
     pub(crate) fn specs(&self) -> Result<Vec<Spec>, Fault> {
+        self.check()?;
+        let count = self.transfers.len();
+        if count == 0 || count > TRANSFERS_MAX {
+            let cause = format!("there are {count}, and a job has 1 to {TRANSFERS_MAX}");
+            return Err(invalid("transfers", &cause)
+                .hint("submit a longer list as lines (application/x-ndjson)"));
+        }
+        let transfers = self.transfers.iter().enumerate();
+        transfers
+            .map(|(index, job)| {
+                let text = job.to_json()?;
+                let field = |name: &str| format!("transfers[{index}].{name}");
+                spec(job, text, self.manifest, field)
+            })
+            .collect()
+    }
+
+    /// Checks all but the transfers.
+    ///
+    /// # Errors
+    /// As [`Self::specs`].
+    pub(crate) fn check(&self) -> Result<(), Fault> {
         if self.version != VERSION {
             let cause = format!("its version is {}, and this service knows 1", self.version);
             return Err(Fault::new(Code::Unsupported, "read the job", cause));
@@ -134,16 +168,7 @@ impl Submission {
         if let Some(url) = &self.webhook {
             check_url(url)?;
         }
-        let count = self.transfers.len();
-        if count == 0 || count > TRANSFERS_MAX {
-            let cause = format!("there are {count}, and a job has 1 to {TRANSFERS_MAX}");
-            return Err(invalid("transfers", &cause));
-        }
-        let manifest = self.manifest;
-        let transfers = self.transfers.iter().enumerate();
-        transfers
-            .map(|(index, job)| spec(index, job, manifest))
-            .collect()
+        Ok(())
     }
 }
 
@@ -178,14 +203,16 @@ impl Submission {
 }
 
 /// A schedule as a client submits it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleSubmission {
     /// The rule of its times: an interval of a minute or more, such as `6h`, or the five fields of
     /// cron and perhaps a time zone, such as `30 2 * * 1-5 Europe/Berlin`.
+    #[schema(pattern = "^[1-9][0-9]{0,3}[hd]$")]
     pub every: String,
     /// The rule begins here; otherwise at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, pattern = "^[1-9][0-9]{0,3}[mhd]$")]
     pub starts_at: Option<Moment>,
     /// What is submitted each time. It has no `starts_at`, and its other times are durations.
     pub job: Submission,
@@ -226,20 +253,27 @@ impl ScheduleSubmission {
 }
 
 /// What is to be set of a job. What is left out stays as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct JobSettings {
     /// [`Submission::priority`].
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = -10, maximum = 10)]
     pub priority: Option<i8>,
     /// [`Submission::label`].
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(
+        max_length = 200,
+        pattern = r"^[^\u0000-\u001f\u007f-\u009f\ud800-\udfff]*$"
+    )]
     pub label: Option<String>,
     /// [`Submission::deadline`]; the inner `None` (`null`) is for none.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, pattern = "^[1-9][0-9]{0,3}[mhd]$")]
     pub deadline: Option<Option<Moment>>,
     /// [`Submission::keep_until`], likewise.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, pattern = "^[1-9][0-9]{0,3}[mhd]$")]
     pub keep_until: Option<Option<Moment>>,
 }
 
@@ -332,8 +366,23 @@ pub(crate) fn invalid(field: &str, cause: &str) -> Fault {
     Fault::new(Code::InvalidArgument, "accept the field", cause).path(field)
 }
 
-fn spec(index: usize, job: &Job, manifest: bool) -> Result<Spec, Fault> {
-    let field = |name: &str| format!("transfers[{index}].{name}");
+/// The transfer of a line, which is kept as it was written.
+///
+/// # Errors
+/// [`Code::InvalidArgument`] with the field that doesn't suit a service.
+pub(crate) fn spec_of_line(job: &Job, line: &str, manifest: bool) -> Result<Spec, Fault> {
+    // The text form of a job, whose version is that of the library's.
+    let text = format!(r#"{{"version":1,"job":{line}}}"#);
+    spec(job, text, manifest, str::to_owned)
+}
+
+/// A transfer, its text, and the full name of a field of it.
+fn spec(
+    job: &Job,
+    text: String,
+    manifest: bool,
+    field: impl Fn(&str) -> String,
+) -> Result<Spec, Fault> {
     let (kind, source, target) = match job {
         Job::File(job) => ("file", &job.source, &job.target),
         Job::Tree(job) => ("tree", &job.source, &job.target),
@@ -382,7 +431,7 @@ fn spec(index: usize, job: &Job, manifest: bool) -> Result<Spec, Fault> {
         kind,
         source: source?,
         target: target?,
-        text: job.to_json()?,
+        text,
     })
 }
 

@@ -149,7 +149,9 @@ impl Change {
 }
 
 /// The name of each state, in the database, in JSON and for people.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, utoipa::ToSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum StateName {
     /// [`State::Queued`].

@@ -9,6 +9,7 @@
 mod backup;
 mod changes;
 mod claims;
+mod curves;
 mod figures;
 mod jobs;
 mod leases;
@@ -40,7 +41,7 @@ pub(crate) use self::claims::Retries;
 pub(crate) use self::manifests::Unlisted;
 pub(crate) use self::schedules::no_schedule;
 pub(crate) use self::sessions::Session;
-pub(crate) use self::submissions::Idempotency;
+pub(crate) use self::submissions::{Idempotency, Submitted};
 pub(crate) use self::transfers::{End, Task};
 pub(crate) use self::webhooks::{Delivery, DueWebhook};
 

@@ -16,7 +16,8 @@ use xdfs::{Code, Fault};
 const DURATION_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 
 /// A time in UTC, to the microsecond.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, utoipa::ToSchema)]
+#[schema(value_type = String, format = DateTime)]
 pub struct Time(i64);
 
 impl Time {

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
+use axum::body::Body;
 use axum::extract::State;
-use axum::extract::rejection::BytesRejection;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use xdfs::Fault;
@@ -14,7 +13,8 @@ use crate::api::{Parameters, read};
 use crate::problem::Problem;
 use crate::shared::Shared;
 
-/// `GET /api/v1/tokens`: the user's tokens; for administrators those of all.
+/// The user's tokens; for administrators those of all.
+#[utoipa::path(get, path = "/api/v1/tokens", responses((status = 200, body = TokenPage)))]
 pub(crate) async fn list(
     State(shared): State<Arc<Shared>>,
     Extension(user): Extension<User>,
@@ -23,13 +23,15 @@ pub(crate) async fn list(
     Ok(Json(TokenPage { tokens }))
 }
 
-/// `POST /api/v1/tokens`: 201 with a new token, which is shown this once.
+/// Makes a token, which is shown this once.
+#[utoipa::path(post, path = "/api/v1/tokens", request_body = TokenRequest,
+    responses((status = 201, body = NewToken)))]
 pub(crate) async fn make(
     State(shared): State<Arc<Shared>>,
     Extension(user): Extension<User>,
-    body: Result<Bytes, BytesRejection>,
+    body: Body,
 ) -> Result<(StatusCode, Json<NewToken>), Problem> {
-    let (_, request) = read("read the wish for a token", body)?;
+    let (_, request) = read("read the wish for a token", body).await?;
     let token = make_token(&shared, &user, request).await?;
     Ok((StatusCode::CREATED, Json(token)))
 }
@@ -51,7 +53,9 @@ pub(crate) async fn make_token(
     })
 }
 
-/// `DELETE /api/v1/tokens/{token}`: revokes a token by its id.
+/// Revokes a token by its id.
+#[utoipa::path(delete, path = "/api/v1/tokens/{token}", params(("token" = String, Path)),
+    responses((status = 204)))]
 pub(crate) async fn revoke(
     State(shared): State<Arc<Shared>>,
     Extension(user): Extension<User>,

@@ -21,6 +21,7 @@ use xdfs::security::trusted;
 use xdfs::{Code, Fault, Job, JobEvent, JobResult, Retry, RunningJob, TreeResult};
 
 use crate::access::{People, digest};
+use crate::curve::Curve;
 use crate::exact::exact;
 use crate::failure::Failure;
 use crate::id::JobId;
@@ -291,6 +292,9 @@ impl Workers {
         if is_late || *closing.borrow() {
             self.stop(id);
         }
+        if let Err(fault) = self.begin_curve(id).await {
+            tracing::warn!(job = %id, %fault, "can't read the curve of a job");
+        }
         self.live.changed(id);
         let ended = match self.transfers(id, worker.clone(), stopped).await {
             Err(fault) if fault.code == Code::LockLost => Err(fault),
@@ -307,6 +311,7 @@ impl Workers {
             }
             Err(fault) => tracing::error!(job = %id, %fault, "can't store the end of a job"),
         }
+        self.end_curve(id).await;
         self.running().remove(&id);
         self.live.update(id, None);
         self.wake.notify_one();
@@ -363,6 +368,25 @@ impl Workers {
         Ok(Keyring::new(whose, Arc::clone(&self.sealing), rows, &named))
     }
 
+    /// Goes on with the curve of a job, or begins one.
+    async fn begin_curve(&self, id: JobId) -> Result<(), Fault> {
+        let curve = self.store.curve(id).await?;
+        let curve = curve.unwrap_or_else(|| Curve::new(Time::now()));
+        self.live.begin_curve(id, curve);
+        Ok(())
+    }
+
+    /// Stores the curve of a job, if it took long enough to have one.
+    async fn end_curve(&self, id: JobId) {
+        if let Some(curve) = self.live.curve(id)
+            && curve.bytes.len() > 1
+            && let Err(fault) = self.store.set_curve(id, &curve).await
+        {
+            tracing::warn!(job = %id, %fault, "can't store the curve of a job");
+        }
+        self.live.end_curve(id);
+    }
+
     /// Does the transfers of a job that are to be done.
     async fn transfers(
         &self,
@@ -385,17 +409,25 @@ impl Workers {
             stopped,
         };
         let mut postponed = None;
-        for task in stored!(id, store.tasks(id))? {
-            if *run.stopped.borrow() {
-                return Ok(JobEnd::Stopped);
+        let mut last = None;
+        loop {
+            let tasks = stored!(id, store.tasks(id, last))?;
+            if tasks.is_empty() {
+                break;
             }
-            match self.transfer(&task, &mut run).await? {
-                TransferEnd::Succeeded => run.has_progress = true,
-                TransferEnd::Failed => {}
-                TransferEnd::Postponed(failure) => {
-                    postponed.get_or_insert(failure);
+            for task in tasks {
+                if *run.stopped.borrow() {
+                    return Ok(JobEnd::Stopped);
                 }
-                TransferEnd::Stopped => return Ok(JobEnd::Stopped),
+                last = Some(task.position);
+                match self.transfer(&task, &mut run).await? {
+                    TransferEnd::Succeeded => run.has_progress = true,
+                    TransferEnd::Failed => {}
+                    TransferEnd::Postponed(failure) => {
+                        postponed.get_or_insert(failure);
+                    }
+                    TransferEnd::Stopped => return Ok(JobEnd::Stopped),
+                }
             }
         }
         if let Some(failure) = postponed {
@@ -482,6 +514,7 @@ impl Workers {
                     retried: None,
                     first_failure: None,
                     failures: Vec::new(),
+                    arrived: task.bytes,
                 };
                 let result = follower.follow(&running, &mut run.stopped).await;
                 let is_stopped = *run.stopped.borrow();
@@ -508,6 +541,7 @@ impl Workers {
                         end.failure = follower.failure(&result);
                     }
                 }
+                follower.arrive();
                 end.counts = follower.counts;
             }
         }
@@ -598,6 +632,8 @@ struct Follower<'a> {
     first_failure: Option<Failure>,
     /// Entries that failed, and are to be stored.
     failures: Vec<Failure>,
+    /// Bytes that are in the curve of the job, of this attempt and earlier ones.
+    arrived: u64,
 }
 
 impl Follower<'_> {
@@ -646,6 +682,11 @@ impl Follower<'_> {
                         let stored = store.progress(id, self.worker, self.position, &self.counts);
                         if let Err(fault) = stored.await {
                             tracing::warn!(job = %self.id, %fault, "can't store the progress");
+                        }
+                        if let Some(curve) = self.workers.live.curve(self.id)
+                            && let Err(fault) = store.set_curve(self.id, &curve).await
+                        {
+                            tracing::warn!(job = %self.id, %fault, "can't store the curve");
                         }
                     }
                 }
@@ -698,8 +739,16 @@ impl Follower<'_> {
         self.workers.live.tally.moved(before, self.moved);
     }
 
+    /// Adds the bytes that have arrived since the last time to the curve of the job.
+    fn arrive(&mut self) {
+        let bytes = self.counts.bytes.saturating_sub(self.arrived);
+        self.arrived = self.arrived.max(self.counts.bytes);
+        self.workers.live.arrived(self.id, bytes);
+    }
+
     fn show(&mut self) {
         self.count();
+        self.arrive();
         let transfer = LiveTransfer {
             position: self.position,
             rate: self.rate(),

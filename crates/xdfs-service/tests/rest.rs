@@ -2,6 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
+#[path = "rest/interface.rs"]
+mod interface;
+#[path = "rest/pages.rs"]
+mod pages;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
@@ -229,9 +234,9 @@ fn a_job_is_done_and_the_bytes_are_the_same() {
     );
     let names: Vec<_> = done.transitions.iter().map(|one| one.to.as_str()).collect();
     assert_eq!(names, ["queued", "running", "succeeded"]);
-    let page = client.jobs(Some(StateName::Succeeded), None).unwrap();
+    let page = client.jobs(Some(StateName::Succeeded), None, 100).unwrap();
     assert_eq!(page.jobs, [done.job]);
-    let queued = client.jobs(Some(StateName::Queued), None).unwrap();
+    let queued = client.jobs(Some(StateName::Queued), None, 100).unwrap();
     assert!(queued.jobs.is_empty());
 }
 
@@ -480,7 +485,7 @@ fn the_same_key_twice_is_one_job() {
     assert_eq!(status(&refused), 409);
     assert_eq!(status(&post("other", &body)), 201);
     assert_eq!(status(&post("", &body)), 422);
-    assert_eq!(scene.client().jobs(None, None).unwrap().jobs.len(), 2);
+    assert_eq!(scene.client().jobs(None, None, 100).unwrap().jobs.len(), 2);
 }
 
 #[test]

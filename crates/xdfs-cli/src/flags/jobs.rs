@@ -221,16 +221,29 @@ Examples:
   xdfs submit big.img xdfs://host/big.img
   xdfs submit -r runs lab:archive          a directory
   xdfs submit --sync runs lab:runs         only what differs
+  xdfs submit --from-file list             many files as one job
   xdfs submit --wait -r runs lab:archive   until it ends, with the exit code of the job
   xdfs submit --sync --every '30 2 * * *' runs lab:runs    each night")]
 pub(crate) struct SubmitFlags {
     /// The source: a local path, or a URL.
-    #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
-    pub(crate) source: OsString,
+    #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath,
+        required_unless_present = "from_file")]
+    pub(crate) source: Option<OsString>,
 
     /// The target: a local path, or a URL.
-    #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
-    pub(crate) target: OsString,
+    #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath,
+        required_unless_present = "from_file")]
+    pub(crate) target: Option<OsString>,
+
+    /// Submit what a list says (- for standard input) as one job.
+    ///
+    /// A source and a target on each line, as for 'xdfs cp --from-file', and at most 1,000,000
+    /// lines. The list is sent while it is read. With a wrong line nothing is submitted. With
+    /// --recursive, sources that are directories of this machine, and all on servers, are
+    /// copied as directories.
+    #[arg(long, value_name = "LIST", value_hint = ValueHint::FilePath,
+        conflicts_with_all = ["source", "target", "every"])]
+    pub(crate) from_file: Option<PathBuf>,
 
     /// Copy a directory with its contents.
     #[arg(short, long, conflicts_with = "sync")]

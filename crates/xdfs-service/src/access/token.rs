@@ -26,7 +26,9 @@ const MAKE: &str = "make a token";
 
 /// What a token may be used for. Each scope includes those before it, and none goes beyond the
 /// rights of the user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// To see the user's jobs.
@@ -71,16 +73,18 @@ impl FromStr for Scope {
 }
 
 /// A wish for a token.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRequest {
     /// A line for people. Empty for none.
     #[serde(default)]
+    #[schema(max_length = 100)]
     pub label: String,
     /// What it may be used for.
     pub scope: Scope,
     /// Days until it ends: 1 to 366.
     #[serde(default = "days")]
+    #[schema(minimum = 1, maximum = 366)]
     pub days: u32,
 }
 
@@ -89,7 +93,7 @@ fn days() -> u32 {
 }
 
 /// A token, without what is secret about it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Token {
     /// Its id, which is the part of it that isn't secret.
     pub id: String,
@@ -106,7 +110,7 @@ pub struct Token {
 }
 
 /// A token that was just made.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct NewToken {
     /// The token, without what is secret about it.
     #[serde(flatten)]
@@ -124,7 +128,7 @@ impl fmt::Debug for NewToken {
 }
 
 /// Tokens, the newest first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct TokenPage {
     /// The tokens.
     pub tokens: Vec<Token>,

@@ -11,7 +11,7 @@ use axum::response::{Html, IntoResponse as _, Redirect, Response};
 use serde::Deserialize;
 use xdfs::{Code, Fault};
 
-use super::{PageProblem, rendered, shown};
+use super::{PAGES, PageProblem, rendered, shown};
 use crate::access::{Scope, Token, TokenRequest, User};
 use crate::api::Parameters;
 use crate::problem::Problem;
@@ -27,6 +27,12 @@ struct SettingsPage {
     secrets: Vec<SecretInfo>,
     /// A token that was just made.
     made: Option<String>,
+}
+
+impl SettingsPage {
+    fn section(&self) -> &'static str {
+        "/settings"
+    }
 }
 
 async fn page(

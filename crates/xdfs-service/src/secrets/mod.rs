@@ -35,7 +35,7 @@ const VALUE_BYTES_MAX: usize = 16 << 10;
 const ID_BYTES: usize = 8;
 
 /// The kind of a secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SecretKind {
     /// A password of the user whom the URL of a server names.
@@ -88,7 +88,7 @@ impl FromStr for SecretKind {
 }
 
 /// A secret as it is set.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SecretRequest {
     /// Its kind.
@@ -111,7 +111,7 @@ impl fmt::Debug for SecretRequest {
 }
 
 /// A secret, without what is secret about it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct SecretInfo {
     /// Its name, which jobs use it by.
     pub name: String,
@@ -124,7 +124,7 @@ pub struct SecretInfo {
 }
 
 /// The secrets of a user, by name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct SecretPage {
     /// The secrets.
     pub secrets: Vec<SecretInfo>,
@@ -245,7 +245,8 @@ pub(crate) fn new_secret(
     Ok(row)
 }
 
-/// `GET /api/v1/secrets`: the names of the user's secrets.
+/// The names of the user's secrets.
+#[utoipa::path(get, path = "/api/v1/secrets", responses((status = 200, body = SecretPage)))]
 pub(crate) async fn list(
     State(shared): State<Arc<Shared>>,
     Extension(user): Extension<User>,
@@ -255,7 +256,9 @@ pub(crate) async fn list(
     Ok(Json(SecretPage { secrets }))
 }
 
-/// `PUT /api/v1/secrets/{name}`: sets a secret.
+/// Sets a secret.
+#[utoipa::path(put, path = "/api/v1/secrets/{name}", params(("name" = String, Path)),
+    request_body = SecretRequest, responses((status = 200, body = SecretInfo)))]
 pub(crate) async fn set(
     State(shared): State<Arc<Shared>>,
     Extension(user): Extension<User>,
@@ -291,7 +294,9 @@ pub(crate) async fn set_secret(
     Ok(row.info)
 }
 
-/// `DELETE /api/v1/secrets/{name}`.
+/// Removes a secret.
+#[utoipa::path(delete, path = "/api/v1/secrets/{name}", params(("name" = String, Path)),
+    responses((status = 204)))]
 pub(crate) async fn remove(
     State(shared): State<Arc<Shared>>,
     Extension(user): Extension<User>,

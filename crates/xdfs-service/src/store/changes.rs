@@ -3,11 +3,13 @@
 use sqlx::Row as _;
 use xdfs::{Code, Fault};
 
+use super::jobs::summary_of;
 use super::leases::lost;
 use super::rows::{damaged, failure, failure_text, text, time};
 use super::webhooks::note_end;
 use super::{Connection, Row, Store, fault};
 use crate::id::JobId;
+use crate::model::JobSummary;
 use crate::state::{Actor, Change, State, StateName, WorkerId};
 use crate::time::Time;
 
@@ -146,7 +148,9 @@ pub(super) async fn change_in(
         // It could not be done by a deadline that has passed.
         sqlx::query(
             "UPDATE jobs SET retries = 0,
-             deadline = CASE WHEN deadline > $2 THEN deadline END WHERE id = $1",
+             deadline = CASE WHEN deadline > $2 THEN deadline END,
+             failed = failed - (SELECT COALESCE(CAST(SUM(failed) AS BIGINT), 0) FROM transfers
+                                WHERE job_id = $1 AND state = 'failed') WHERE id = $1",
         )
         .bind(id.to_string())
         .bind(at.microseconds())
@@ -187,6 +191,29 @@ impl Store {
         let after = change_in(&mut transaction, id, change, actor, reason).await?;
         transaction.commit().await.map_err(fault)?;
         Ok(after)
+    }
+
+    /// Changes the state of a job as [`Self::change`] does, if the job meets a condition; `None` if
+    /// it doesn't.
+    ///
+    /// # Errors
+    /// As [`Self::change`].
+    pub(crate) async fn change_if(
+        &self,
+        id: JobId,
+        change: Change,
+        actor: &Actor,
+        reason: &str,
+        is_met: impl Fn(&JobSummary) -> bool,
+    ) -> Result<Option<Option<State>>, Fault> {
+        let mut transaction = self.begin().await?;
+        lock_state(&mut transaction, id).await?;
+        if !is_met(&summary_of(&mut transaction, id).await?) {
+            return Ok(None);
+        }
+        let after = change_in(&mut transaction, id, change, actor, reason).await?;
+        transaction.commit().await.map_err(fault)?;
+        Ok(Some(after))
     }
 
     /// The state of a job.

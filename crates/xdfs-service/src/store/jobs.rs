@@ -3,30 +3,35 @@
 use xdfs::Fault;
 
 use super::changes::{no_job, state_of};
-use super::rows::{entry_failure, signed, summary, text, transfer, transition};
+use super::rows::{entry_failure, signed, summary, text, totals, transfer, transition};
 use super::webhooks::webhook;
 use super::{Connection, Store, fault};
 use crate::id::JobId;
-use crate::model::{EntryFailure, JobDetail, JobSummary};
-use crate::state::StateName;
+use crate::model::{
+    EntryFailure, JobDetail, JobFilter, JobSummary, StoredJob, Transfer, TransferState,
+};
 
 /// Entries that failed in a [`JobDetail`].
 const FAILURES_SHOWN: u32 = 100;
+/// Transfers in a [`JobDetail`], beside those that run.
+const TRANSFERS_SHOWN: u32 = 100;
 
-/// Entries of a job that failed, after the one with the number `after`.
+/// Entries of a job that failed with a text in their faults, after the one with the number `after`.
 async fn failures_of(
     connection: &mut Connection,
     id: JobId,
+    text: &str,
     after: u64,
     limit: u32,
 ) -> Result<Vec<EntryFailure>, Fault> {
     let rows = sqlx::query(
         "SELECT number, position, failure FROM failures WHERE job_id = $1 AND number > $2
-         ORDER BY number LIMIT $3",
+         AND LOWER(failure) LIKE $4 ESCAPE '\\' ORDER BY number LIMIT $3",
     )
     .bind(id.to_string())
     .bind(signed(after))
     .bind(i64::from(limit))
+    .bind(containing(text))
     .fetch_all(connection)
     .await
     .map_err(fault)?;
@@ -37,38 +42,96 @@ async fn failures_of(
 macro_rules! jobs_where {
     ($condition:literal) => {
         concat!(
-            "SELECT jobs.*,
-             (SELECT CAST(SUM(bytes) AS BIGINT) FROM transfers WHERE job_id = jobs.id) AS bytes,
-             (SELECT CASE WHEN COUNT(*) = COUNT(bytes_total)
-                     THEN CAST(SUM(bytes_total) AS BIGINT) END
-              FROM transfers WHERE job_id = jobs.id) AS bytes_total,
-             (SELECT CAST(SUM(files) AS BIGINT) FROM transfers WHERE job_id = jobs.id) AS files,
-             (SELECT CAST(SUM(failed) AS BIGINT) FROM transfers WHERE job_id = jobs.id) AS failed,
-             (SELECT source FROM transfers WHERE job_id = jobs.id AND position = 0) AS source,
-             (SELECT target FROM transfers WHERE job_id = jobs.id AND position = 0) AS target,
-             (SELECT COUNT(*) FROM transfers WHERE job_id = jobs.id) AS transfers_count
-             FROM jobs WHERE ",
+            "SELECT * FROM jobs WHERE deleted_at IS NULL AND ",
             $condition,
             " ORDER BY id DESC LIMIT $2"
         )
     };
 }
 
+/// A job without its parts.
+///
+/// # Errors
+/// There is no such job.
+pub(super) async fn summary_of(
+    connection: &mut Connection,
+    id: JobId,
+) -> Result<JobSummary, Fault> {
+    let row = sqlx::query("SELECT * FROM jobs WHERE id = $1 AND deleted_at IS NULL")
+        .bind(id.to_string())
+        .fetch_optional(connection)
+        .await
+        .map_err(fault)?;
+    summary(&row.ok_or_else(|| no_job(id))?)
+}
+
+/// A pattern for texts in lower case that contain a text.
+fn containing(text: &str) -> String {
+    let mut pattern = String::from("%");
+    for char in text.to_ascii_lowercase().chars() {
+        if matches!(char, '%' | '_' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(char);
+    }
+    pattern.push('%');
+    pattern
+}
+
 impl Store {
-    /// Entries of a job that failed in the last attempt, after the one with the number `after`.
+    /// Entries of a job that failed in the last attempt, after the one with the number `after`,
+    /// whose faults contain a text, whatever the case of ASCII letters.
     ///
     /// # Errors
     /// There is no such job.
     pub(crate) async fn failures(
         &self,
         id: JobId,
+        text: &str,
         after: u64,
         limit: u32,
     ) -> Result<Vec<EntryFailure>, Fault> {
         let mut connection = self.pool.acquire().await.map_err(fault)?;
         let state = state_of(&mut connection, id).await?;
         state.ok_or_else(|| no_job(id))?;
-        failures_of(&mut connection, id, after, limit).await
+        failures_of(&mut connection, id, text, after, limit).await
+    }
+
+    /// Transfers of a job: those in a state, or all, beyond the position `after`.
+    ///
+    /// # Errors
+    /// There is no such job.
+    pub(crate) async fn transfers(
+        &self,
+        id: JobId,
+        state: Option<TransferState>,
+        after: Option<u32>,
+        limit: u32,
+    ) -> Result<Vec<Transfer>, Fault> {
+        let mut connection = self.pool.acquire().await.map_err(fault)?;
+        let job = state_of(&mut connection, id).await?;
+        job.ok_or_else(|| no_job(id))?;
+        let after = after.map_or(-1, i64::from);
+        let query = match state {
+            None => sqlx::query(
+                "SELECT * FROM transfers WHERE job_id = $1 AND position > $2
+                 ORDER BY position LIMIT $3",
+            ),
+            Some(_) => sqlx::query(
+                "SELECT * FROM transfers WHERE job_id = $1 AND position > $2 AND state = $4
+                 ORDER BY position LIMIT $3",
+            ),
+        };
+        let query = query
+            .bind(id.to_string())
+            .bind(after)
+            .bind(i64::from(limit));
+        let query = match state {
+            None => query,
+            Some(state) => query.bind(state.as_str()),
+        };
+        let rows = query.fetch_all(&mut *connection).await.map_err(fault)?;
+        rows.iter().map(transfer).collect()
     }
 
     /// A job with its parts.
@@ -76,41 +139,61 @@ impl Store {
     /// # Errors
     /// There is no such job.
     pub(crate) async fn job(&self, id: JobId) -> Result<JobDetail, Fault> {
+        Ok(self.stored_job(id).await?.with(None))
+    }
+
+    /// A job with its parts, as it is stored.
+    ///
+    /// # Errors
+    /// There is no such job.
+    pub(crate) async fn stored_job(&self, id: JobId) -> Result<StoredJob, Fault> {
         // One transaction, so that the parts are of one moment.
         let mut transaction = self.begin_reading().await?;
-        let row = sqlx::query(
-            "SELECT *, 0 AS bytes, NULL AS bytes_total, 0 AS files, 0 AS failed,
-             '' AS source, '' AS target, 0 AS transfers_count FROM jobs
-             WHERE id = $1 AND deleted_at IS NULL",
-        )
-        .bind(id.to_string())
-        .fetch_optional(&mut *transaction)
-        .await
-        .map_err(fault)?;
-        let row = row.ok_or_else(|| no_job(id))?;
-        let transfers = sqlx::query("SELECT * FROM transfers WHERE job_id = $1 ORDER BY position")
+        let row = sqlx::query("SELECT * FROM jobs WHERE id = $1 AND deleted_at IS NULL")
             .bind(id.to_string())
-            .fetch_all(&mut *transaction)
+            .fetch_optional(&mut *transaction)
             .await
             .map_err(fault)?;
+        let row = row.ok_or_else(|| no_job(id))?;
+        let mut transfers = sqlx::query(
+            "SELECT * FROM transfers WHERE job_id = $1 AND position < $2 ORDER BY position",
+        )
+        .bind(id.to_string())
+        .bind(i64::from(TRANSFERS_SHOWN))
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(fault)?;
+        let running = sqlx::query(
+            "SELECT * FROM transfers WHERE job_id = $1 AND position >= $2 AND state = 'running'
+             ORDER BY position LIMIT $2",
+        )
+        .bind(id.to_string())
+        .bind(i64::from(TRANSFERS_SHOWN))
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(fault)?;
+        transfers.extend(running);
         let transitions =
             sqlx::query("SELECT * FROM transitions WHERE job_id = $1 ORDER BY number")
                 .bind(id.to_string())
                 .fetch_all(&mut *transaction)
                 .await
                 .map_err(fault)?;
-        let mut detail = JobDetail {
+        let detail = JobDetail {
             job: summary(&row)?,
-            failures: failures_of(&mut transaction, id, 0, FAILURES_SHOWN).await?,
+            failures: failures_of(&mut transaction, id, "", 0, FAILURES_SHOWN).await?,
             transfers: transfers.iter().map(transfer).collect::<Result<_, _>>()?,
             transitions: transitions
                 .iter()
                 .map(transition)
                 .collect::<Result<_, _>>()?,
             webhook: webhook(&mut transaction, id).await?,
+            curve: None,
         };
-        detail.update(None);
-        Ok(detail)
+        Ok(StoredJob {
+            detail,
+            totals: totals(&row)?,
+        })
     }
 
     /// The owner of a job.
@@ -126,33 +209,33 @@ impl Store {
         text(&row.ok_or_else(|| no_job(id))?, "owner")
     }
 
-    /// Jobs, the newest first: those of an owner, or of all, in a state, or all, that are older
-    /// than `after`.
+    /// Jobs that a filter lets through and that are older than `after`, the newest first.
     pub(crate) async fn jobs(
         &self,
-        owner: Option<&str>,
-        state: Option<StateName>,
+        filter: &JobFilter,
         after: Option<JobId>,
         limit: u32,
     ) -> Result<Vec<JobSummary>, Fault> {
         // Greater than all ids.
         let before = after.map_or_else(|| "~".to_owned(), |id| id.to_string());
-        let query = match (owner, state) {
-            (None, None) => sqlx::query(jobs_where!("id < $1 AND deleted_at IS NULL")),
-            (None, Some(_)) => {
-                sqlx::query(jobs_where!("id < $1 AND deleted_at IS NULL AND state = $3"))
-            }
-            (Some(_), None) => {
-                sqlx::query(jobs_where!("id < $1 AND deleted_at IS NULL AND owner = $3"))
-            }
-            (Some(_), Some(_)) => sqlx::query(jobs_where!(
-                "id < $1 AND deleted_at IS NULL AND owner = $3 AND state = $4"
-            )),
-        };
-        let mut query = query.bind(before).bind(i64::from(limit));
-        if let Some(owner) = owner {
-            query = query.bind(owner);
-        }
+        let JobFilter {
+            owner,
+            state,
+            label,
+        } = filter;
+        // Each parameter that isn't there lets all through.
+        let query = sqlx::query(jobs_where!(
+            "id < $1 AND (CAST($3 AS TEXT) IS NULL OR owner = $3)
+             AND (CAST($4 AS TEXT) IS NULL OR LOWER(label) LIKE $4 ESCAPE '\\')"
+        ));
+        let of_state = sqlx::query(jobs_where!(
+            "id < $1 AND (CAST($3 AS TEXT) IS NULL OR owner = $3)
+             AND (CAST($4 AS TEXT) IS NULL OR LOWER(label) LIKE $4 ESCAPE '\\') AND state = $5"
+        ));
+        let query = if state.is_some() { of_state } else { query };
+        let query = query.bind(before).bind(i64::from(limit));
+        let query = query.bind(owner.as_deref());
+        let mut query = query.bind(label.as_deref().map(containing));
         if let Some(state) = state {
             query = query.bind(state.as_str());
         }

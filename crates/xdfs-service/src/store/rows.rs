@@ -7,7 +7,7 @@ use super::{OPERATION, Row, fault, odd};
 use crate::failure::Failure;
 use crate::id::{JobId, ScheduleId};
 use crate::model::{
-    Counts, EntryFailure, JobSummary, Schedule, Transfer, TransferState, Transition,
+    Counts, EntryFailure, JobSummary, Schedule, Totals, Transfer, TransferState, Transition,
 };
 use crate::time::Time;
 
@@ -96,17 +96,31 @@ pub(super) fn schedule(row: &Row) -> Result<Schedule, Fault> {
     })
 }
 
+/// What is known of the totals of a job's transfers.
+pub(super) fn totals(row: &Row) -> Result<Totals, Fault> {
+    Ok(Totals {
+        bytes: unsigned(row.try_get("bytes_total").map_err(fault)?),
+        count: small(row, "totals_count")?,
+    })
+}
+
 pub(super) fn summary(row: &Row) -> Result<JobSummary, Fault> {
     let submitted_at = time(row, "submitted_at")?;
+    let transfers_count = small(row, "transfers_count")?;
+    let totals = totals(row)?;
+    let counts = Counts {
+        bytes_total: (totals.count == transfers_count).then_some(totals.bytes),
+        ..counts(row)?
+    };
     Ok(JobSummary {
         id: id(row, "id")?,
         owner: text(row, "owner")?,
         label: text(row, "label")?,
         source: text(row, "source")?,
         target: text(row, "target")?,
-        transfers_count: small(row, "transfers_count")?,
+        transfers_count,
         state: text(row, "state")?.parse()?,
-        counts: counts(row)?,
+        counts,
         failure: failure(row)?,
         not_before: time(row, "not_before")?,
         priority: priority(row)?,

@@ -49,7 +49,7 @@ async fn submit(
         Fault::new(Code::Unsupported, "submit the job", cause)
     })?;
     let terms = Terms {
-        specs: submission.specs()?,
+        specs: submission.specs()?.into_iter().map(Ok),
         times: submission.times(now)?,
         owner: &text(row, "owner")?,
         schedule: Some(schedule),

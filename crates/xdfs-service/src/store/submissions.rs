@@ -1,5 +1,6 @@
 //! Jobs that are added.
 
+use sqlx::AssertSqlSafe;
 use xdfs::{Code, Fault};
 
 use super::changes::write_transition;
@@ -36,8 +37,9 @@ impl Idempotency<'_> {
 }
 
 /// What is known of a job beside its submission.
-pub(super) struct Terms<'a> {
-    pub(super) specs: Vec<Spec>,
+pub(super) struct Terms<'a, S> {
+    /// Its transfers.
+    pub(super) specs: S,
     pub(super) times: Times,
     pub(super) owner: &'a str,
     /// The schedule that submits it.
@@ -49,11 +51,11 @@ pub(super) async fn insert(
     connection: &mut Connection,
     submission: &Submission,
     Terms {
-        specs,
+        mut specs,
         times,
         owner,
         schedule,
-    }: Terms<'_>,
+    }: Terms<'_, impl Iterator<Item = Result<Spec, Fault>> + Send>,
     at: Time,
 ) -> Result<JobId, Fault> {
     let id = JobId::new(at)?;
@@ -76,22 +78,25 @@ pub(super) async fn insert(
     .execute(&mut *connection)
     .await
     .map_err(fault)?;
-    for (position, spec) in (0_i64..).zip(specs) {
-        sqlx::query(
-            "INSERT INTO transfers (job_id, position, kind, source, target, spec, state,
-             attempts, bytes, files, failed)
-             VALUES ($1, $2, $3, $4, $5, $6, 'waiting', 0, 0, 0, 0)",
-        )
-        .bind(id.to_string())
-        .bind(position)
-        .bind(spec.kind)
-        .bind(spec.source)
-        .bind(spec.target)
-        .bind(spec.text)
-        .execute(&mut *connection)
-        .await
-        .map_err(fault)?;
+    let mut position = 0;
+    loop {
+        let batch: Vec<_> = specs.by_ref().take(BATCH).collect::<Result<_, _>>()?;
+        if batch.is_empty() {
+            break;
+        }
+        position = insert_transfers(connection, id, position, batch).await?;
     }
+    sqlx::query(
+        "UPDATE jobs SET transfers_count = $2,
+         source = (SELECT source FROM transfers WHERE job_id = $1 AND position = 0),
+         target = (SELECT target FROM transfers WHERE job_id = $1 AND position = 0)
+         WHERE id = $1",
+    )
+    .bind(id.to_string())
+    .bind(position)
+    .execute(&mut *connection)
+    .await
+    .map_err(fault)?;
     name_secrets(&mut *connection, id, &submission.secrets).await?;
     if let Some(url) = &submission.webhook {
         webhooks::add(&mut *connection, id, url).await?;
@@ -103,6 +108,44 @@ pub(super) async fn insert(
     let names = (None, StateName::Queued);
     write_transition(connection, id, at, &actor, names, &reason).await?;
     Ok(id)
+}
+
+/// Transfers that are added by one statement.
+const BATCH: usize = 200;
+
+/// Adds transfers from a position on. Returns the position after the last one.
+async fn insert_transfers(
+    connection: &mut Connection,
+    id: JobId,
+    position: i64,
+    specs: Vec<Spec>,
+) -> Result<i64, Fault> {
+    let mut statement = String::from(
+        "INSERT INTO transfers (job_id, position, kind, source, target, spec, state,
+         attempts, bytes, files, failed) VALUES",
+    );
+    for row in 0..specs.len() {
+        let first = 2 + row * 5;
+        let comma = if row == 0 { "" } else { "," };
+        statement.push_str(&format!(
+            "{comma} ($1, ${}, ${}, ${}, ${}, ${}, 'waiting', 0, 0, 0, 0)",
+            first,
+            first + 1,
+            first + 2,
+            first + 3,
+            first + 4
+        ));
+    }
+    // The text has numbers of parameters only.
+    let mut query = sqlx::query(AssertSqlSafe(statement)).bind(id.to_string());
+    let mut next = position;
+    for spec in specs {
+        query = query.bind(next).bind(spec.kind);
+        query = query.bind(spec.source).bind(spec.target).bind(spec.text);
+        next += 1;
+    }
+    query.execute(connection).await.map_err(fault)?;
+    Ok(next)
 }
 
 impl Store {
@@ -140,7 +183,21 @@ impl Store {
         owner: &str,
         idempotency: Option<Idempotency<'_>>,
     ) -> Result<Submitted, Fault> {
-        let specs = submission.specs()?;
+        let specs = submission.specs()?.into_iter().map(Ok);
+        self.submit_all(submission, specs, owner, idempotency).await
+    }
+
+    /// Adds a job with these transfers instead of its own, unless there is one with the key.
+    ///
+    /// # Errors
+    /// A transfer can't be read; or another job has the key.
+    pub(crate) async fn submit_all(
+        &self,
+        submission: &Submission,
+        specs: impl Iterator<Item = Result<Spec, Fault>> + Send,
+        owner: &str,
+        idempotency: Option<Idempotency<'_>>,
+    ) -> Result<Submitted, Fault> {
         let at = Time::now();
         let times = submission.times(at)?;
         if let Some(idempotency) = idempotency

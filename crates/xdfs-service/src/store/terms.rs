@@ -8,9 +8,11 @@ use std::time::Duration;
 use xdfs::{Code, Fault};
 
 use super::changes::{lock_state, no_job, write_transition};
+use super::jobs::summary_of;
 use super::rows::{id, time};
 use super::{Connection, Store, fault};
 use crate::id::JobId;
+use crate::model::JobSummary;
 use crate::spec::JobSettings;
 use crate::state::Actor;
 use crate::time::Time;
@@ -46,7 +48,7 @@ async fn free_keys(connection: &mut Connection) -> Result<(), Fault> {
 }
 
 impl Store {
-    /// Sets what can be set of a job.
+    /// Sets what can be set of a job, if it meets a condition. Returns whether it does.
     ///
     /// # Errors
     /// There is no such job, or a value doesn't suit one.
@@ -55,11 +57,15 @@ impl Store {
         id: JobId,
         settings: &JobSettings,
         actor: &Actor,
-    ) -> Result<(), Fault> {
+        is_met: impl Fn(&JobSummary) -> bool,
+    ) -> Result<bool, Fault> {
         let now = Time::now();
         let [deadline, keep_until] = settings.times(now)?;
         let mut transaction = self.begin().await?;
         let state = lock_state(&mut transaction, id).await?;
+        if !is_met(&summary_of(&mut transaction, id).await?) {
+            return Ok(false);
+        }
         let state = state.ok_or_else(|| no_job(id))?.name();
         let mut changes = Vec::new();
         if let Some(priority) = settings.priority {
@@ -106,7 +112,8 @@ impl Store {
             let (names, reason) = ((Some(state), state), changes.join(", "));
             write_transition(&mut transaction, id, now, actor, names, &reason).await?;
         }
-        transaction.commit().await.map_err(fault)
+        transaction.commit().await.map_err(fault)?;
+        Ok(true)
     }
 
     /// Jobs that have not ended by their deadline, first those that no worker has.
@@ -146,13 +153,21 @@ impl Store {
         row.map_or(Ok(None), |row| time(&row, "deadline"))
     }
 
-    /// Deletes a job that has ended: it is there no more, and [`Store::sweep`] removes its rows.
+    /// Deletes a job that has ended, if it meets a condition: it is there no more, and
+    /// [`Store::sweep`] removes its rows. Returns whether it does.
     ///
     /// # Errors
     /// There is no such job, or it hasn't ended.
-    pub(crate) async fn delete(&self, id: JobId) -> Result<(), Fault> {
+    pub(crate) async fn delete(
+        &self,
+        id: JobId,
+        is_met: impl Fn(&JobSummary) -> bool,
+    ) -> Result<bool, Fault> {
         let mut transaction = self.begin().await?;
         let state = lock_state(&mut transaction, id).await?;
+        if !is_met(&summary_of(&mut transaction, id).await?) {
+            return Ok(false);
+        }
         let state = state.ok_or_else(|| no_job(id))?.name();
         if !state.is_end() {
             let fault = Fault::new(Code::Stale, "delete the job", format!("it is {state}"));
@@ -165,7 +180,8 @@ impl Store {
             .await
             .map_err(fault)?;
         free_keys(&mut transaction).await?;
-        transaction.commit().await.map_err(fault)
+        transaction.commit().await.map_err(fault)?;
+        Ok(true)
     }
 
     /// Deletes jobs whose time is over: that of their own, or for those that have none or ended

@@ -21,7 +21,7 @@ use super::*;
 use crate::access::{Scope, Token, TokenRow};
 use crate::database::DatabaseUrl;
 use crate::id::JobId;
-use crate::model::{Counts, JobDetail};
+use crate::model::{Counts, JobDetail, JobFilter, LiveTransfer};
 use crate::spec::Submission;
 use crate::state::{Actor, Change, ProcessId, State, StateName, WorkerId};
 use crate::time::Time;
@@ -94,6 +94,8 @@ on_both!(
     a_job_is_claimed_once,
     a_claim_that_nobody_knows_of_is_given_back,
     sessions_and_tokens_end,
+    the_sums_of_a_job_follow_its_transfers,
+    labels_are_searched_for_what_they_contain,
     the_oldest_job_of_the_highest_priority_that_may_start_is_taken,
     overdue_jobs_are_those_that_have_not_ended_by_their_deadline,
     ended_jobs_are_deleted_when_their_time_is_over_in_steps_of_bounded_size,
@@ -120,6 +122,13 @@ fn submission(label: &str) -> Submission {
         {{"file":{{"source":"/b","target":"xdfs://h/b"}}}}]}}"#
     );
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn in_state(state: StateName) -> JobFilter {
+    JobFilter {
+        state: Some(state),
+        ..JobFilter::default()
+    }
 }
 
 const LEASE: Duration = Duration::from_secs(600);
@@ -159,7 +168,7 @@ async fn a_job_goes_through_its_states_and_all_of_it_is_written(place: &Place) -
     assert_eq!(store.take_over().await?, [id]);
     assert!(store.take_over().await?.is_empty());
     assert_eq!(store.state(id).await?, State::Queued);
-    assert_eq!(store.tasks(id).await?.len(), 2);
+    assert_eq!(store.tasks(id, None).await?.len(), 2);
     assert_eq!(claim(&store).await?, Some(id));
     for position in [0, 1] {
         store.begin_transfer(id, &worker(), position).await?;
@@ -192,12 +201,12 @@ async fn a_job_goes_through_its_states_and_all_of_it_is_written(place: &Place) -
         ["queued", "running", "queued", "running", "succeeded"]
     );
     let listed = store
-        .jobs(None, Some(StateName::Succeeded), None, 10)
+        .jobs(&in_state(StateName::Succeeded), None, 10)
         .await?;
     assert_eq!(listed, [detail.job]);
     assert!(
         store
-            .jobs(None, Some(StateName::Failed), None, 10)
+            .jobs(&in_state(StateName::Failed), None, 10)
             .await?
             .is_empty()
     );
@@ -251,9 +260,11 @@ async fn a_key_is_for_one_job_of_a_user(place: &Place) -> Outcome {
     assert_eq!(other.map_err(|fault| fault.code), Err(Code::AlreadyExists));
     let theirs = store.submit(&submission("one"), "you", key("1")).await?;
     assert!(theirs.is_new);
-    let all = store.jobs(None, None, None, 10).await?;
+    let all = store.jobs(&JobFilter::default(), None, 10).await?;
     assert_eq!(all.len(), 2);
-    let older = store.jobs(None, None, Some(all[0].id), 10).await?;
+    let older = store
+        .jobs(&JobFilter::default(), Some(all[0].id), 10)
+        .await?;
     assert_eq!(older, all[1..]);
     Ok(())
 }
@@ -270,7 +281,7 @@ async fn a_transaction_that_sqlite_rolls_back_costs_no_later_one(place: &Place) 
             .await?;
     }
     assert_eq!(
-        store.jobs(None, None, None, 100).await?.len(),
+        store.jobs(&JobFilter::default(), None, 100).await?.len(),
         2 * CONNECTIONS_MAX as usize
     );
     Ok(())
@@ -442,5 +453,92 @@ async fn sessions_and_tokens_end(place: &Place) -> Outcome {
     assert!(store.revoke_token("0", Some("you")).await.is_err());
     store.revoke_token("0", Some("me")).await?;
     assert!(store.token("0").await?.is_none());
+    Ok(())
+}
+
+async fn the_sums_of_a_job_follow_its_transfers(place: &Place) -> Outcome {
+    let store = place.open().await?;
+    let id = store.submit(&submission("one"), "me", None).await?.id;
+    let counts = |bytes, bytes_total, failed| Counts {
+        bytes,
+        bytes_total,
+        files: bytes / 2,
+        failed,
+    };
+    let job = async |live: Option<&LiveTransfer>| {
+        let stored = store.stored_job(id).await?;
+        Ok::<_, Fault>(stored.with(live).job)
+    };
+    let first = job(None).await?;
+    assert_eq!((first.source.as_str(), first.transfers_count), ("/a", 2));
+    assert_eq!(first.counts, counts(0, None, 0));
+    claim(&store).await?;
+    store.begin_transfer(id, &worker(), 0).await?;
+    store
+        .progress(id, &worker(), 0, &counts(4, Some(10), 1))
+        .await?;
+    assert_eq!(job(None).await?.counts, counts(4, None, 1));
+    store
+        .progress(id, &worker(), 0, &counts(6, None, 2))
+        .await?;
+    assert_eq!(job(None).await?.counts, counts(6, None, 2));
+    store
+        .progress(id, &worker(), 0, &counts(10, Some(10), 3))
+        .await?;
+    let fault = Fault::new(Code::NoSpace, "write", "the disk is full");
+    let end = End {
+        counts: counts(8, Some(10), 3),
+        limited_by: None,
+        failure: Some((&fault).into()),
+        target: None,
+        is_listed: false,
+    };
+    store.end_transfer(id, &worker(), 0, &end).await?;
+    store.begin_transfer(id, &worker(), 1).await?;
+    // What is known this moment takes the place of what is stored.
+    let live = LiveTransfer {
+        position: 1,
+        counts: counts(2, Some(20), 0),
+        rate: Some(7),
+        failure: None,
+    };
+    assert_eq!(job(Some(&live)).await?.counts, counts(10, Some(30), 3));
+    store
+        .progress(id, &worker(), 1, &counts(2, Some(20), 0))
+        .await?;
+    assert_eq!(job(None).await?.counts, counts(10, Some(30), 3));
+    // A retry forgets what has failed.
+    let actor = Actor::Worker(worker());
+    let failed = Change::Fail(Box::new((&fault).into()));
+    store.change(id, failed, &actor, "failed").await?;
+    store.change(id, Change::Retry, &actor, "asked for").await?;
+    assert_eq!(job(None).await?.counts, counts(10, Some(30), 0));
+    let listed = store.jobs(&JobFilter::default(), None, 1).await?;
+    assert_eq!(listed, [job(None).await?]);
+    Ok(())
+}
+
+async fn labels_are_searched_for_what_they_contain(place: &Place) -> Outcome {
+    let store = place.open().await?;
+    for label in ["Results of May", "100% of it", "a_b", "ab"] {
+        store.submit(&submission(label), "me", None).await?;
+    }
+    for (text, expected) in [
+        ("results", 1),
+        ("OF", 2),
+        ("%", 1),
+        ("_", 1),
+        ("b", 2),
+        ("' OR '1' = '1", 0),
+    ] {
+        let filter = JobFilter::new(None, None, Some(text.to_owned()))?;
+        let found = store.jobs(&filter, None, 10).await?;
+        assert_eq!(found.len(), expected, "{text}");
+        let filter = JobFilter {
+            state: Some(StateName::Failed),
+            ..filter
+        };
+        assert!(store.jobs(&filter, None, 10).await?.is_empty());
+    }
     Ok(())
 }

@@ -13,6 +13,9 @@ use crate::model::{Counts, TransferState};
 use crate::state::WorkerId;
 use crate::time::Time;
 
+/// Most tasks that are read at once.
+const TASKS_MAX: u32 = 100;
+
 /// A transfer that a worker is to do.
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
@@ -34,14 +37,51 @@ pub(crate) struct End {
     pub(crate) is_listed: bool,
 }
 
+/// Stores the counts of a transfer, and with them the sums of its job.
+async fn set_counts(
+    connection: &mut Connection,
+    id: JobId,
+    position: u32,
+    counts: &Counts,
+) -> Result<(), Fault> {
+    for statement in [
+        "UPDATE jobs SET bytes = jobs.bytes + $3 - one.bytes,
+         bytes_total = jobs.bytes_total + COALESCE(CAST($4 AS BIGINT), 0)
+             - COALESCE(one.bytes_total, 0),
+         totals_count = totals_count + (CASE WHEN CAST($4 AS BIGINT) IS NULL THEN 0 ELSE 1 END)
+             - (CASE WHEN one.bytes_total IS NULL THEN 0 ELSE 1 END),
+         files = jobs.files + $5 - one.files, failed = jobs.failed + $6 - one.failed
+         FROM (SELECT bytes, bytes_total, files, failed FROM transfers
+               WHERE job_id = $1 AND position = $2) AS one
+         WHERE id = $1",
+        "UPDATE transfers SET bytes = $3, bytes_total = $4, files = $5, failed = $6
+         WHERE job_id = $1 AND position = $2",
+    ] {
+        sqlx::query(statement)
+            .bind(id.to_string())
+            .bind(i64::from(position))
+            .bind(signed(counts.bytes))
+            .bind(counts.bytes_total.map(signed))
+            .bind(signed(counts.files))
+            .bind(signed(counts.failed))
+            .execute(&mut *connection)
+            .await
+            .map_err(fault)?;
+    }
+    Ok(())
+}
+
 impl Store {
-    /// The transfers of a job that are to be done.
-    pub(crate) async fn tasks(&self, id: JobId) -> Result<Vec<Task>, Fault> {
+    /// The next transfers of a job that are to be done, beyond the position `after`; none if there
+    /// are no more.
+    pub(crate) async fn tasks(&self, id: JobId, after: Option<u32>) -> Result<Vec<Task>, Fault> {
         let rows = sqlx::query(
-            "SELECT position, spec, bytes FROM transfers WHERE job_id = $1 AND state = 'waiting'
-             ORDER BY position",
+            "SELECT position, spec, bytes FROM transfers
+             WHERE job_id = $1 AND position > $2 AND state = 'waiting' ORDER BY position LIMIT $3",
         )
         .bind(id.to_string())
+        .bind(after.map_or(-1, i64::from))
+        .bind(i64::from(TASKS_MAX))
         .fetch_all(&self.pool)
         .await
         .map_err(fault)?;
@@ -122,7 +162,7 @@ impl Store {
     ) -> Result<(), Fault> {
         let mut transaction = self.begin().await?;
         hold(&mut transaction, id, worker).await?;
-        write_counts(&mut transaction, id, position, counts).await?;
+        set_counts(&mut transaction, id, position, counts).await?;
         transaction.commit().await.map_err(fault)
     }
 
@@ -136,7 +176,7 @@ impl Store {
     ) -> Result<(), Fault> {
         let mut transaction = self.begin().await?;
         hold(&mut transaction, id, worker).await?;
-        write_counts(&mut transaction, id, position, counts).await?;
+        set_counts(&mut transaction, id, position, counts).await?;
         sqlx::query("UPDATE transfers SET state = 'waiting' WHERE job_id = $1 AND position = $2")
             .bind(id.to_string())
             .bind(i64::from(position))
@@ -160,7 +200,7 @@ impl Store {
         };
         let mut transaction = self.begin().await?;
         hold(&mut transaction, id, worker).await?;
-        write_counts(&mut transaction, id, position, &end.counts).await?;
+        set_counts(&mut transaction, id, position, &end.counts).await?;
         sqlx::query(
             "UPDATE transfers SET state = $3, failure = $4, limited_by = $5, ended_at = $6,
              target_path = COALESCE($7, target_path), listed = $8
@@ -192,26 +232,4 @@ impl Store {
         .map_err(fault)?;
         row.as_ref().map_or(Ok(None), failure)
     }
-}
-
-async fn write_counts(
-    connection: &mut Connection,
-    id: JobId,
-    position: u32,
-    counts: &Counts,
-) -> Result<(), Fault> {
-    sqlx::query(
-        "UPDATE transfers SET bytes = $3, bytes_total = $4, files = $5, failed = $6
-         WHERE job_id = $1 AND position = $2",
-    )
-    .bind(id.to_string())
-    .bind(i64::from(position))
-    .bind(signed(counts.bytes))
-    .bind(counts.bytes_total.map(signed))
-    .bind(signed(counts.files))
-    .bind(signed(counts.failed))
-    .execute(connection)
-    .await
-    .map_err(fault)?;
-    Ok(())
 }

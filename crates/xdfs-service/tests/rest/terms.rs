@@ -65,7 +65,7 @@ fn a_job_s_terms_are_set_and_shown_and_an_ended_one_is_deleted() {
     ] {
         assert_eq!(gone.unwrap_err().code, Code::NotFound);
     }
-    assert!(client.jobs(None, None).unwrap().jobs.is_empty());
+    assert!(client.jobs(None, None, 100).unwrap().jobs.is_empty());
     // Its key is free.
     assert_ne!(client.submit(&submission, "1").unwrap().job.id, id);
 }

@@ -104,7 +104,7 @@ pub(super) async fn a_list_has_what_was_seen_last_and_a_kill_loses_its_trust(
     store.check_manifest(id).await?;
     assert_eq!(store.listed_transfers(id, 1, 9).await?.len(), 1);
 
-    store.delete(id).await?;
+    store.delete(id, |_| true).await?;
     assert!(!store.sweep().await?);
     let gone = store.files(id, &Cursor::default(), 9).await;
     assert_eq!(gone.map_err(|fault| fault.code), Err(Code::NotFound));

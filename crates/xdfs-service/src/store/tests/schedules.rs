@@ -63,7 +63,7 @@ pub(super) async fn a_schedule_submits_a_job_each_time_unless_the_last_has_not_e
 
     store.delete_schedule(id).await?;
     assert!(store.submit_due(begin.after(99 * HOUR)).await?.is_empty());
-    assert_eq!(store.jobs(None, None, None, 9).await?.len(), 2);
+    assert_eq!(store.jobs(&JobFilter::default(), None, 9).await?.len(), 2);
     let gone = store.schedule(id).await.map_err(|fault| fault.code);
     assert_eq!(gone, Err(Code::NotFound));
     Ok(())

@@ -27,7 +27,7 @@ pub(super) async fn the_oldest_job_of_the_highest_priority_that_may_start_is_tak
         priority: Some(10),
         ..JobSettings::default()
     };
-    store.set(ids[2], &settings, &me()).await?;
+    store.set(ids[2], &settings, &me(), |_| true).await?;
     for expected in [Some(ids[2]), Some(ids[0]), Some(ids[3]), None] {
         assert_eq!(claim(&store).await?, expected);
     }
@@ -78,7 +78,7 @@ pub(super) async fn ended_jobs_are_deleted_when_their_time_is_over_in_steps_of_b
         store.change(*id, Change::Cancel, &me(), "").await?;
     }
     let listed = async || {
-        let jobs = store.jobs(None, None, None, 10).await?;
+        let jobs = store.jobs(&JobFilter::default(), None, 10).await?;
         let mut listed: Vec<_> = jobs.iter().map(|job| job.id).collect();
         listed.reverse();
         Ok::<_, Fault>(listed)
