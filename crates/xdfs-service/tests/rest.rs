@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
+#[path = "rest/browser.rs"]
+mod browser;
 #[path = "rest/interface.rs"]
 mod interface;
 #[path = "rest/pages.rs"]
