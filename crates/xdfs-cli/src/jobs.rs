@@ -95,7 +95,11 @@ fn back_up(flags: &BackupFlags) -> Result<(), Fault> {
     xdfs_service::backup(&folder(&flags.data)?, &flags.file)
 }
 
-fn folder(flag: &DataFlag) -> Result<PathBuf, Fault> {
+/// The folder of a service.
+///
+/// # Errors
+/// There is no state folder, and none is named.
+pub(crate) fn folder(flag: &DataFlag) -> Result<PathBuf, Fault> {
     let folder = flag.data.clone().or_else(state::service);
     folder.ok_or_else(|| {
         let cause = "neither XDFS_STATE_DIR nor HOME is set";

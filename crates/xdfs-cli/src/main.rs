@@ -58,6 +58,8 @@ mod stderr;
 mod submitted_list;
 mod sync;
 mod tips;
+#[cfg(feature = "service")]
+mod top;
 mod transfer_log;
 mod tune;
 mod tunnel;
@@ -159,6 +161,8 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Token { command } => account::token(&command),
         #[cfg(feature = "service")]
         Command::Secret { command } => account::secret(&command),
+        #[cfg(feature = "service")]
+        Command::Top(flags) => top::run(&flags),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(&dir),
     }

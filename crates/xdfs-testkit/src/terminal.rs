@@ -104,6 +104,30 @@ impl Terminal {
         self.keys.write_all(keys)
     }
 
+    /// Changes the size of the terminal, which tells the program.
+    ///
+    /// # Errors
+    /// The terminal is gone.
+    pub fn resize(&self, columns: u16, rows: u16) -> io::Result<()> {
+        let size = Winsize {
+            ws_row: rows,
+            ws_col: columns,
+            ..SIZE
+        };
+        Ok(tcsetwinsize(&self.keys, size)?)
+    }
+
+    /// Tells the program that its terminal has closed, as a window does that is closed (SIGHUP),
+    /// and waits for its end; `None` if that took longer than `patience`.
+    ///
+    /// # Errors
+    /// The program can't be told.
+    pub fn hang_up(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
+        let process = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(process, rustix::process::Signal::HUP)?;
+        Ok(self.wait(patience))
+    }
+
     /// Everything that was shown since the start.
     #[must_use]
     pub fn text(&self) -> String {

@@ -25,6 +25,8 @@ mod stripe;
 mod sync;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "service")]
+mod top;
 mod tune;
 mod tunnel;
 mod users;
@@ -67,6 +69,8 @@ pub(crate) use shell::ShellFlags;
 pub(crate) use ssh::SshFlags;
 pub(crate) use stripe::StripeFlags;
 pub(crate) use sync::SyncFlags;
+#[cfg(feature = "service")]
+pub(crate) use top::TopFlags;
 pub(crate) use tune::{PictureFormat, TuneFlags};
 pub(crate) use tunnel::TunnelFlags;
 pub(crate) use users::{KeygenFlags, TrustCommand, UserCommand, WhoamiFlags};
@@ -275,6 +279,8 @@ Examples:
         #[command(subcommand)]
         command: SecretCommand,
     },
+    #[cfg(feature = "service")]
+    Top(TopFlags),
     /// Print a completion script for a shell.
     ///
     /// In bash (4 or later), zsh and fish the script completes paths on servers too: `xdfs ls
