@@ -8,6 +8,7 @@
 //! channel, never per block.
 
 mod pending;
+mod session_task;
 mod sessions;
 
 use std::fmt;
@@ -36,6 +37,7 @@ use crate::tally::ServerTally;
 use crate::tunnel::{HandedOver, TunnelLimits, Tunnels};
 
 use pending::PendingChannel;
+use session_task::SessionTask;
 use sessions::{Registration, RunningSession, Session, Sessions};
 
 /// Places for channels that do not belong to a session yet.
@@ -747,46 +749,6 @@ impl Acceptor {
             pending.close();
         }
     }
-}
-
-/// A session's thread.
-struct SessionTask {
-    pipeline: Pipeline<Readiness>,
-    user: String,
-    peer: String,
-    /// Dropped after the pipeline.
-    registration: Registration,
-}
-
-impl Task for SessionTask {
-    fn turn(&mut self) -> Turn {
-        let turn = self.pipeline.turn();
-        if turn == Turn::Ended {
-            let (id, peer, user) = (self.registration.id, &self.peer, &self.user);
-            let channels = self.pipeline.most_channels();
-            match self.pipeline.result() {
-                Ok(()) => tracing::info!(session = %id, user, %peer, channels, "a session ends"),
-                // Clients may leave whenever they like, and servers may end sessions.
-                Err(fault) if is_usual(fault.code) => {
-                    tracing::info!(session = %id, user, %peer, channels, %fault, "a session ends");
-                }
-                Err(fault) => {
-                    tracing::warn!(session = %id, user, %peer, channels, %fault, "a session ends");
-                }
-            }
-        }
-        turn
-    }
-
-    fn wait(&mut self, timeout: Option<Duration>) -> bool {
-        self.pipeline.wait(timeout)
-    }
-}
-
-/// Whether sessions end so without anything being wrong at the server.
-fn is_usual(code: Code) -> bool {
-    use Code::{Cancelled, ConnectionLost, ShuttingDown};
-    matches!(code, ConnectionLost | Cancelled | ShuttingDown)
 }
 
 fn unprotected() -> Fault {

@@ -83,15 +83,14 @@ impl ServerTally {
         running: &Arc<AtomicUsize>,
         memory: &Arc<MemoryBudget>,
     ) -> Self {
-        let counters = || Counter::default();
         Self {
             door: Tally::default(),
-            channels_broken: counters(),
-            resumed: counters(),
-            repeated_bytes: counters(),
-            calls: counters(),
-            activities: std::array::from_fn(|_| counters()),
-            verdicts: std::array::from_fn(|_| counters()),
+            channels_broken: Counter::default(),
+            resumed: Counter::default(),
+            repeated_bytes: Counter::default(),
+            calls: Counter::default(),
+            activities: std::array::from_fn(|_| Counter::default()),
+            verdicts: std::array::from_fn(|_| Counter::default()),
             tunnels: Gauge::default(),
             running: Arc::clone(running),
             sessions_max,

@@ -160,7 +160,8 @@ pub(crate) struct ServeFlags {
 
     /// Let anybody who reaches the address of --metrics read them, from other machines too.
     ///
-    /// There is no login and no encryption. They tell how much is moved and what fails, not by whom.
+    /// There is no login and no encryption. They say how much is moved and what fails, not by
+    /// whom.
     #[arg(long)]
     pub(crate) metrics_open: bool,
 
@@ -222,7 +223,8 @@ pub(crate) struct ServeFlags {
     /// at, on a free port, and at SOCKET; prints one line with the port, the fingerprint of a
     /// temporary key and a ticket; and ends when its standard input does.
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["listen", "gridftp", "driver",
-        "metrics", "metrics_open", "root", "read_only", "insecure", "ticket", "sessions_max", "memory_max", "grace",
+        "metrics", "metrics_open",
+        "root", "read_only", "insecure", "ticket", "sessions_max", "memory_max", "grace",
         "config"])]
     pub(crate) over_ssh: Option<PathBuf>,
 
@@ -233,7 +235,8 @@ pub(crate) struct ServeFlags {
     /// don't, and are not protected.
     #[cfg(unix)]
     #[arg(long, conflicts_with_all = ["listen", "gridftp", "driver", "root", "read_only",
-        "metrics", "metrics_open", "insecure", "protect", "ticket", "sessions_max", "memory_max", "grace", "config",
+        "metrics", "metrics_open",
+        "insecure", "protect", "ticket", "sessions_max", "memory_max", "grace", "config",
         "check_config", "over_ssh"])]
     pub(crate) gridftp_over_ssh: bool,
 

@@ -88,7 +88,11 @@ fn running(client: &ServiceClient) -> Result<Vec<JobDetail>, Fault> {
     let mut details = Vec::new();
     for state in [StateName::Running, StateName::Retrying] {
         let page = client.jobs(Some(state), None, JOBS_MAX)?;
-        for job in page.jobs.into_iter().take(JOBS_MAX as usize - details.len()) {
+        for job in page
+            .jobs
+            .into_iter()
+            .take(JOBS_MAX as usize - details.len())
+        {
             match client.job(job.id) {
                 Ok(detail) => details.push(detail),
                 // It was deleted meanwhile.

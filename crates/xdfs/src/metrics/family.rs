@@ -76,8 +76,8 @@ impl Family {
         }
     }
 
-    /// With one more sample, which has these labels; without labels there is one sample. Their values have to be of a fixed set: never
-    /// what a user has chosen.
+    /// With one more sample, which has these labels; a family without labels has one sample. Their
+    /// values have to be of a fixed set: never what a user has chosen.
     #[must_use]
     pub fn with(mut self, labels: &[(&'static str, &str)], value: impl Into<Value>) -> Self {
         let labels = labels.iter();

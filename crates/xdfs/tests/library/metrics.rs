@@ -246,7 +246,7 @@ fn the_dashboard_has_documented_names_only() {
             serde_json::Value::Array(all) => waiting.extend(all),
             serde_json::Value::Object(fields) => {
                 waiting.extend(fields.values());
-                let expression = fields.get("expr").or(fields.get("definition"));
+                let expression = fields.get("expr").or_else(|| fields.get("definition"));
                 let Some(expression) = expression.and_then(|own| own.as_str()) else {
                     continue;
                 };
