@@ -67,9 +67,9 @@ pub trait DoorControl: Send + Sync + fmt::Debug {
     /// effect at its next start only.
     fn reload(&self, door: &dyn Door) -> Vec<&'static str>;
 
-    /// Ends the sessions and tunnels of users whom the rules don't admit any more, with no less than
-    /// they have. A server calls it when it has renewed its rules, whether or not the new settings
-    /// have this door.
+    /// Ends the sessions and tunnels of users whom the rules don't admit any more, with no less
+    /// than they have. A server calls it when it has renewed its rules, whether or not the new
+    /// settings have this door.
     fn review(&self) -> Ended;
 
     /// The figures of the sessions, for metrics; `None` if there are none, or the door has closed.

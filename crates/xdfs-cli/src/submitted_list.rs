@@ -252,7 +252,8 @@ mod tests {
     fn a_brief_text_means_the_same() {
         for text in [
             r#"{"file":{"source":"/a","target":"xdfs://h/b"}}"#,
-            r#"{"tree":{"options":{"parameters":{"overwrite":true}},"source":"/a","target":"xdfs://h/b"}}"#,
+            r#"{"tree":{"options":{"parameters":{"overwrite":true}},
+                "source":"/a","target":"xdfs://h/b"}}"#,
             r#"{"sync":{"options":{"delete":true},"source":"xdfs://h/b","target":"/a"}}"#,
         ] {
             let job: Job = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}"));

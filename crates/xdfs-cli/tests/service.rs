@@ -362,7 +362,7 @@ fn a_list_is_one_job_and_mistakes_are_in_words_of_the_command() {
     let data = data.to_str().unwrap();
     let mut list = String::from("# sources and targets\n\n");
     for number in 0..3 {
-        let source = scene.tree.join(&format!("here/a {number}"));
+        let source = scene.tree.join(format!("here/a {number}"));
         std::fs::write(&source, number.to_string()).unwrap();
         let source = source.to_str().unwrap();
         list.push_str(&format!("\"{source}\" {}/{number}\n", scene.url));
@@ -383,7 +383,7 @@ fn a_list_is_one_job_and_mistakes_are_in_words_of_the_command() {
     let job: JobDetail = serde_json::from_str(&shown).unwrap();
     assert_eq!((job.job.transfers_count, job.job.counts.files), (3, 3));
     for number in 0..3 {
-        let copied = std::fs::read(scene.tree.join(&format!("root/{number}"))).unwrap();
+        let copied = std::fs::read(scene.tree.join(format!("root/{number}"))).unwrap();
         assert_eq!(copied, number.to_string().into_bytes());
     }
     // With a wrong line there is no job.

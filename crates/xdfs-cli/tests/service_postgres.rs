@@ -146,7 +146,7 @@ impl Running {
     fn until(&self, id: JobId, expected: impl Fn(&JobDetail) -> bool) -> JobDetail {
         let mut last = None;
         let came = wait::until(PATIENCE, || {
-            last = self.job(id).or(last.take());
+            last = self.job(id).or_else(|| last.take());
             last.as_ref().is_some_and(&expected)
         });
         assert!(came, "{last:#?} {:?}", self.guard.output());

@@ -55,7 +55,7 @@ fn sees(terminal: &Terminal, words: &str, from: usize) -> usize {
 fn a_server_is_watched_until_q_and_the_terminal_is_as_before() {
     let tree = TempTree::new(1).unwrap();
     let (server, url) = server(&tree);
-    // A shell tells how the terminal is before and after.
+    // A shell shows how the terminal is before and after.
     let mut command = Command::new("sh");
     for (name, value) in program(&tree).get_envs() {
         command.env(name, value.unwrap());

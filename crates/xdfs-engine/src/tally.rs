@@ -195,7 +195,7 @@ impl SessionTally {
         self.of.channels_broken.add(1);
     }
 
-    /// A transfer to this server goes on from what is stored.
+    /// A transfer to this server continues from what is stored.
     pub(crate) fn resumed(&self) {
         self.of.resumed.add(1);
     }

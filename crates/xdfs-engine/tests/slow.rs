@@ -429,13 +429,13 @@ fn what_is_read_ahead_is_bounded_for_all_files_together() {
 /// The verdict on a file that waits at the gate for most of its time.
 fn verdict(name: &str, here: Where, there: Where, uploads: bool) -> LimitedBy {
     let mut scene = Scene::new(name, here, there, 1 << 16);
+    #[expect(clippy::disallowed_methods, reason = "a real store takes real time")]
     let began = Instant::now();
     let slow = scene.start(SLOW, uploads);
     scene.gate.wait_until_reached();
     // Longer than all of the rest, however busy the machine is.
-    let slowness = Duration::from_secs(1) + 4 * began.elapsed();
     #[expect(clippy::disallowed_methods, reason = "this is how slow the store is")]
-    thread::sleep(slowness);
+    thread::sleep(Duration::from_secs(1) + 4 * began.elapsed());
     scene.gate.open();
     let shares = end_of(&slow).unwrap().time_shares;
     let sum: f64 = shares.iter().map(|(_, share)| share).sum();

@@ -1,7 +1,7 @@
 //! The lease of this process: as long as it has one, no other process takes over its jobs.
 //!
-//! With SQLite the lock of the folder is the lease. With PostgreSQL it is renewed, and ends with the
-//! process or with its way to the database. A process that can't renew it stops its jobs before
+//! With SQLite the lock of the folder is the lease. With PostgreSQL it is renewed, and ends with
+//! the process or with its way to the database. A process that can't renew it stops its jobs before
 //! others may take them.
 
 use std::collections::BTreeSet;
@@ -50,8 +50,8 @@ impl Lease {
 }
 
 impl Workers {
-    /// Renews the lease, takes over the jobs of processes that have none any more, and looks at what
-    /// other processes have changed. For ever.
+    /// Renews the lease, takes over the jobs of processes that have none any more, and looks at
+    /// what other processes have changed. For ever.
     pub(crate) async fn keep_lease(self: Arc<Self>) {
         let length = self.lease.length;
         let pause = (length / LOOKS).clamp(LOOK_MIN, LOOK_MAX);

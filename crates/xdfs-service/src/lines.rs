@@ -46,7 +46,7 @@ pub(crate) struct Incoming {
     streams: Arc<Semaphore>,
 }
 
-/// A job that has come in lines.
+/// A job that was submitted in lines.
 #[derive(Debug)]
 pub(crate) struct Received {
     /// The first line.

@@ -90,7 +90,7 @@ impl Writer {
                 for transfer in transfers {
                     write(&mut out, &Line::Transfer(transfer))?;
                 }
-                next.map_or(Part::Files(Cursor::default()), Part::Transfers)
+                next.map_or_else(|| Part::Files(Cursor::default()), Part::Transfers)
             }
             Part::Files(after) => {
                 let files = store.files(id, after, LINES).await?;

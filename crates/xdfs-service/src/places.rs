@@ -168,7 +168,7 @@ fn local(place: &JobPlace, path: &std::path::Path) -> Result<PlaceListing, Fault
             name: entry.file_name().to_string_lossy().into_owned(),
             at: text(&JobPlace::Local(entry.path()))?,
             kind,
-            size: (kind == PlaceKind::File).then(|| metadata.len()),
+            size: (kind == PlaceKind::File).then_some(metadata.len()),
             modified_at: modified.map(Time::from_microseconds),
         });
     }

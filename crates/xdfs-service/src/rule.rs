@@ -2,8 +2,8 @@
 //!
 //! A rule is an interval, or the five fields of cron and perhaps a time zone. A time of the day
 //! that a zone leaves out, since its clocks are put forward, comes as much later as they are put;
-//! one that a zone has twice comes once, the first time. With `*` as the hour, a rule is one of every
-//! hour that passes.
+//! one that a zone has twice comes once, the first time. With `*` as the hour, a rule is one of
+//! every hour that passes.
 
 use std::time::Duration;
 

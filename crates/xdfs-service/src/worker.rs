@@ -368,7 +368,7 @@ impl Workers {
         Ok(Keyring::new(whose, Arc::clone(&self.sealing), rows, &named))
     }
 
-    /// Goes on with the curve of a job, or begins one.
+    /// Continues the curve of a job, or begins one.
     async fn begin_curve(&self, id: JobId) -> Result<(), Fault> {
         let curve = self.store.curve(id).await?;
         let curve = curve.unwrap_or_else(|| Curve::new(Time::now()));

@@ -15,14 +15,14 @@ pub struct Usage {
     pub descriptors: u64,
 }
 
-/// What the process uses at present. `None` where the system doesn't tell.
+/// What the process uses at present. `None` where the system has no such figure.
 #[must_use]
 pub fn usage() -> Option<Usage> {
     read()
 }
 
 /// The load of the machine: threads that run or want to, as an average of the last minute. `None`
-/// where the system doesn't tell.
+/// where the system has no such figure.
 #[must_use]
 pub fn load() -> Option<f64> {
     // A file that Linux has.

@@ -104,7 +104,7 @@ impl Terminal {
         self.keys.write_all(keys)
     }
 
-    /// Changes the size of the terminal, which tells the program.
+    /// Changes the size of the terminal, of which the program gets a signal.
     ///
     /// # Errors
     /// The terminal is gone.
@@ -117,11 +117,11 @@ impl Terminal {
         Ok(tcsetwinsize(&self.keys, size)?)
     }
 
-    /// Tells the program that its terminal has closed, as a window does that is closed (SIGHUP),
+    /// Signals to the program that its terminal has closed, as a window does (SIGHUP),
     /// and waits for its end; `None` if that took longer than `patience`.
     ///
     /// # Errors
-    /// The program can't be told.
+    /// The program can't be reached.
     pub fn hang_up(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
         let process = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(process, rustix::process::Signal::HUP)?;

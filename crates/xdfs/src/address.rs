@@ -305,7 +305,7 @@ impl fmt::Display for Address {
         match self {
             Self::Host { host, port } => Authority(host, Some(*port)).fmt(f),
             Self::Place { scheme, host, port } => {
-                // Without a default nothing else tells it from a host and a port.
+                // Without a default nothing else sets it apart from a host and a port.
                 if scheme.port().is_none() {
                     write!(f, "{}:", scheme.name())?;
                 }

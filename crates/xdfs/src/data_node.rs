@@ -146,7 +146,9 @@ impl ServerBuilder {
     #[must_use]
     pub fn check_data_node(&self, settings: &DataNodeSettings) -> SettingsReport {
         let mut report = SettingsReport::default();
-        report.faults = settings.faults(self.security.as_ref());
+        report
+            .faults
+            .extend(settings.faults(self.security.as_ref()));
         let found = settings.listen.resolve();
         let found = found.map_err(|error| settings.cannot_listen(&error));
         let found = report.note(LISTEN, 0, found).unwrap_or_default();

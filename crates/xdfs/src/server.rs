@@ -151,7 +151,8 @@ impl ServerBuilder {
         let site = self.site();
         let mut taken = Vec::new();
         let doors = self.all_doors();
-        report.faults.extend(doors::check_names(&doors).err());
+        let twice = doors::check_names(&doors).err();
+        report.faults.extend(twice.map(|twice| *twice));
         for door in doors {
             let addresses = door.check(&site, &mut report);
             doors::check_addresses(addresses, &mut taken, &mut report);

@@ -102,9 +102,9 @@ pub(crate) struct ServiceFlags {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 
-    /// The file of the key that secrets of users are sealed by: 64 hexadecimal digits. Default: that
-    /// in XDFS_SERVICE_SECRETS_KEY, or the credential xdfs-secrets-key of systemd, or secrets.key in
-    /// the folder, which is made there.
+    /// The file of the key that secrets of users are sealed by: 64 hexadecimal digits. Default:
+    /// that in XDFS_SERVICE_SECRETS_KEY, or the credential xdfs-secrets-key of systemd, or
+    /// secrets.key in the folder, which is made there.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) secrets_key: Option<PathBuf>,
 
@@ -267,8 +267,8 @@ pub(crate) struct SubmitFlags {
     #[arg(long, value_name = "N")]
     pub(crate) retries: Option<u32>,
 
-    /// Log in with this secret of the service ('xdfs secret'), where it has none for the server; may
-    /// be repeated.
+    /// Log in with this secret of the service ('xdfs secret'), where it has none for the server;
+    /// may be repeated.
     #[arg(long, value_name = "NAME")]
     pub(crate) secret: Vec<String>,
 
@@ -496,8 +496,8 @@ pub(crate) struct AccountFlags {
 pub(crate) enum TokenCommand {
     /// Make a token and print it, once. It needs a login by password, or the owner of the service.
     Create {
-        /// What it may be used for: read, to see jobs; submit, to submit and change them too; admin,
-        /// for all that the user may.
+        /// What it may be used for: read, to see jobs; submit, to submit and change them too;
+        /// admin, for all that the user may.
         #[arg(long, value_name = "SCOPE")]
         scope: Scope,
 

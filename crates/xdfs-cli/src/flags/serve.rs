@@ -160,7 +160,7 @@ pub(crate) struct ServeFlags {
 
     /// Let anybody who reaches the address of --metrics read them, from other machines too.
     ///
-    /// There is no login and no encryption. They say how much is moved and what fails, not by
+    /// There is no login and no encryption. They show how much is moved and what fails, not by
     /// whom.
     #[arg(long)]
     pub(crate) metrics_open: bool,
@@ -223,9 +223,8 @@ pub(crate) struct ServeFlags {
     /// at, on a free port, and at SOCKET; prints one line with the port, the fingerprint of a
     /// temporary key and a ticket; and ends when its standard input does.
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["listen", "gridftp", "driver",
-        "metrics", "metrics_open",
-        "root", "read_only", "insecure", "ticket", "sessions_max", "memory_max", "grace",
-        "config"])]
+        "metrics", "metrics_open", "root", "read_only", "insecure", "ticket", "sessions_max",
+        "memory_max", "grace", "config"])]
     pub(crate) over_ssh: Option<PathBuf>,
 
     /// Serve all files by GridFTP to the client that starts this through ssh, for sshftp:// URLs.

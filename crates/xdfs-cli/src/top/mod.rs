@@ -46,7 +46,7 @@ pub(crate) fn run(flags: &TopFlags) -> u8 {
 
 fn watch(flags: &TopFlags) -> Result<(), Fault> {
     let source = Source::find(flags)?;
-    // An address that is wrong is told at once.
+    // An address that is wrong is refused at once.
     let first = source.read()?;
     let mut history = History::default();
     history.add(first);

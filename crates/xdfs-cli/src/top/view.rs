@@ -1,4 +1,4 @@
-//! Draws a report. Nothing is told by colour alone, and no row is wider than the terminal.
+//! Draws a report. Nothing is shown by colour alone, and no row is wider than the terminal.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

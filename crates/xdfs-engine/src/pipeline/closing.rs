@@ -56,7 +56,7 @@ impl<K: Kernel> Pipeline<K> {
     /// Sends the peer the reason or EOFT, and nothing to one that has ended the session itself.
     pub(super) fn begin_shutdown(&mut self) -> Turn {
         self.tally();
-        if let (Err(fault), Some(tally)) = (self.result(), &self.tally) {
+        if let (Err(fault), Some(tally)) = (self.result(), &self.moved.tally) {
             tally.failed(Failing::Session, fault.code);
         }
         match self.result() {

@@ -138,7 +138,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Payload bytes moved so far, in both directions.
     pub(super) fn moved_bytes(&self) -> u64 {
-        self.sender.acknowledged_bytes() + self.received_bytes
+        self.sender.acknowledged_bytes() + self.moved.received_bytes
     }
 
     /// Bounds the bytes in flight by what is known of the path. Within one machine few suffice, and
@@ -434,7 +434,7 @@ impl<K: Kernel> Pipeline<K> {
             } => {
                 self.network_path.ended(file);
                 let source = self.transfers.close_source(file);
-                if let (Some(source), Some(_)) = (source, &self.tally) {
+                if let (Some(source), Some(_)) = (source, &self.moved.tally) {
                     let spent = self.account() - source.opened;
                     let peer = SideTime::of_peer(time, spent.all());
                     let shares = TimeShares::of_sides(spent.of_sender(), peer);
@@ -442,7 +442,7 @@ impl<K: Kernel> Pipeline<K> {
                         tally.transferred(true, &shares);
                         tally.repeated(retransmitted_bytes);
                     };
-                    self.tally.as_ref().into_iter().for_each(count);
+                    self.moved.tally.as_ref().into_iter().for_each(count);
                 }
                 if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.set_retransmitted(retransmitted_bytes);
@@ -561,7 +561,7 @@ impl<K: Kernel> Pipeline<K> {
                 failures,
             } => {
                 let shares = self.transfers.time_shares(file, time);
-                if let (Some(tally), Some(shares)) = (&self.tally, shares) {
+                if let (Some(tally), Some(shares)) = (&self.moved.tally, shares) {
                     tally.transferred(false, &shares);
                 }
                 self.transfers.close_sink(file);
@@ -613,14 +613,14 @@ impl<K: Kernel> Pipeline<K> {
 
     /// A transfer has failed.
     fn count_failure(&self, fault: &Fault) {
-        if let Some(tally) = &self.tally {
+        if let Some(tally) = &self.moved.tally {
             tally.failed(Failing::Transfer, fault.code);
         }
     }
 
     /// Handles the results of the storage thread and of the workers.
     pub(super) fn process_completions(&mut self) {
-        if self.calls.process_completions(self.tally.as_ref()) {
+        if self.calls.process_completions(self.moved.tally.as_ref()) {
             self.bounds.catch_up();
         }
         self.process_store_completions();

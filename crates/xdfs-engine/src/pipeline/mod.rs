@@ -136,6 +136,16 @@ enum Stage {
     Joining(Duration),
 }
 
+/// Payload that a session has moved.
+#[derive(Debug, Default)]
+struct Moved {
+    received_bytes: u64,
+    /// Bytes given to channels.
+    sent_bytes: u64,
+    /// The part of the session in the figures of its server (acceptor).
+    tally: Option<SessionTally>,
+}
+
 /// The session's thread. See the module documentation.
 #[derive(Debug)]
 pub struct Pipeline<K> {
@@ -175,12 +185,7 @@ pub struct Pipeline<K> {
     channel_set: ChannelSet,
     /// Largest number of channels open at once.
     open_channels_max: u32,
-    /// Bytes of payload received.
-    received_bytes: u64,
-    /// Bytes of payload given to channels.
-    sent_bytes: u64,
-    /// The part of the session in the figures of its server (acceptor).
-    tally: Option<SessionTally>,
+    moved: Moved,
     timers: Timers,
     ending: Ending,
     network_path: NetworkPath,
@@ -324,9 +329,7 @@ impl<K: Kernel> Pipeline<K> {
             is_started: false,
             channel_set: ChannelSet::new(limits.idle_timeout),
             open_channels_max: 0,
-            received_bytes: 0,
-            sent_bytes: 0,
-            tally: None,
+            moved: Moved::default(),
             timers: Timers::new(TICK, limits.stall_timeout),
             ending: Ending::default(),
             network_path: NetworkPath::default(),
@@ -358,23 +361,23 @@ impl<K: Kernel> Pipeline<K> {
     pub(crate) fn count_in(&mut self, tally: &Arc<ServerTally>) {
         let tally = SessionTally::begin(tally);
         tally.channel_opened();
-        self.tally = Some(tally);
+        self.moved.tally = Some(tally);
     }
 
     /// Brings the figures of the server up to date.
     fn tally(&mut self) {
-        if self.tally.is_none() {
+        if self.moved.tally.is_none() {
             return;
         }
         let counts = SessionCounts {
             channels: u64::from(self.count().live),
-            received_bytes: self.received_bytes,
-            sent_bytes: self.sent_bytes,
+            received_bytes: self.moved.received_bytes,
+            sent_bytes: self.moved.sent_bytes,
             receiving: self.transfers.sinks() as u64,
             sending: self.transfers.sources() as u64,
             activities: self.account().activities(),
         };
-        if let Some(tally) = &mut self.tally {
+        if let Some(tally) = &mut self.moved.tally {
             tally.add(counts);
         }
     }

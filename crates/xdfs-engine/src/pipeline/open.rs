@@ -71,7 +71,7 @@ impl<K: Kernel> Pipeline<K> {
         self.channel_set.up(index);
         self.open_channels_max = self.open_channels_max.max(self.count().staying);
         self.is_started |= self.parameters.may_start(self.count().live);
-        if let Some(tally) = &self.tally {
+        if let Some(tally) = &self.moved.tally {
             tally.channel_opened();
         }
         if let Role::Initiator(dialer) = &self.role
@@ -650,7 +650,7 @@ impl<K: Kernel> Pipeline<K> {
         self.calls.channel_down();
         if let Some(fault) = why {
             tracing::info!(channel = %index, %peer, %fault, "a channel broke");
-            if let Some(tally) = &self.tally {
+            if let Some(tally) = &self.moved.tally {
                 tally.channel_broke();
             }
         }

@@ -365,7 +365,7 @@ impl<K: Kernel> Pipeline<K> {
                 incoming.remaining -= n;
                 channel.consume(n);
                 self.bounds.take(n as u64, self.now);
-                self.received_bytes += n as u64;
+                self.moved.received_bytes += n as u64;
             }
             return self.finish_piece(slot, true, 0);
         }
@@ -376,7 +376,7 @@ impl<K: Kernel> Pipeline<K> {
             Ok(None) => Ok(ReadOutcome::Again(0)),
             Ok(Some((n, complete))) => {
                 self.bounds.take(n as u64, self.now);
-                self.received_bytes += n as u64;
+                self.moved.received_bytes += n as u64;
                 self.finish_piece(slot, complete, n)
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
@@ -515,7 +515,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Counts bytes of a download that are received more than once.
     pub(super) fn count_again(&mut self, file: FileId, bytes: u64) {
-        if let Some(tally) = &self.tally {
+        if let Some(tally) = &self.moved.tally {
             tally.repeated(bytes);
         }
         if let Some(transfer) = self.transfers.started_mut(file) {

@@ -247,7 +247,7 @@ impl<K: Kernel> Pipeline<K> {
         if let Some(channel) = self.channels.get_mut(slot) {
             self.sender.assign(channel.index, extent, self.now);
             self.bounds.take(len, self.now);
-            self.sent_bytes += len;
+            self.moved.sent_bytes += len;
             channel.send(&header, payload);
         }
     }

@@ -287,7 +287,7 @@ impl<K: Kernel> Pipeline<K> {
             self.transfers.set_ordered(file);
             block_size = block_size.min(piece_bytes() as u32);
         }
-        if let Some(tally) = self.tally.as_ref().filter(|_| resumed > 0) {
+        if let Some(tally) = self.moved.tally.as_ref().filter(|_| resumed > 0) {
             tally.resumed();
         }
         if let Some(transfer) = self.transfers.started_mut(file) {

@@ -60,6 +60,13 @@ struct User {
     _permit: Option<Permit>,
 }
 
+/// The readiness of the control connection.
+#[derive(Debug)]
+struct Ready {
+    read: bool,
+    write: bool,
+}
+
 /// A session and all that it uses.
 struct Server {
     context: Arc<Context>,
@@ -70,8 +77,7 @@ struct Server {
     starts_tls: bool,
     #[cfg(feature = "gsi")]
     gsi: Negotiation,
-    can_read: bool,
-    can_write: bool,
+    ready: Ready,
     /// The client has sent its last command.
     has_ended: bool,
     /// The control connection is broken.
@@ -155,8 +161,10 @@ impl Server {
             starts_tls: false,
             #[cfg(feature = "gsi")]
             gsi: Negotiation::default(),
-            can_read: true,
-            can_write: true,
+            ready: Ready {
+                read: true,
+                write: true,
+            },
             has_ended: false,
             is_broken: false,
             machine: Session::new(config),
@@ -222,15 +230,15 @@ impl Server {
 
     /// Whether something can be done without another event.
     fn has_more(&self) -> bool {
-        (self.can_read && !self.has_ended && !self.starts_tls && self.machine.room() > 0)
-            || (self.can_write && !self.is_broken && self.machine.has_output())
+        (self.ready.read && !self.has_ended && !self.starts_tls && self.machine.room() > 0)
+            || (self.ready.write && !self.is_broken && self.machine.has_output())
     }
 
     fn event(&mut self, event: &Event) {
         if event.token == CONTROL {
             let is_either = self.control.is_protected();
-            self.can_read |= event.readable || is_either;
-            self.can_write |= event.writable || is_either;
+            self.ready.read |= event.readable || is_either;
+            self.ready.write |= event.writable || is_either;
         } else if let Err(fault) = self.channels.event(event) {
             self.fail(fault);
         }
@@ -238,7 +246,7 @@ impl Server {
 
     fn read_commands(&mut self) {
         let mut bytes = [0; COMMAND_BYTES];
-        while self.can_read && !self.has_ended && !self.starts_tls {
+        while self.ready.read && !self.has_ended && !self.starts_tls {
             let room = self.machine.room().min(COMMAND_BYTES);
             if room == 0 {
                 return;
@@ -251,7 +259,7 @@ impl Server {
                     }
                     self.machine.receive(&bytes[..read]);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_read = false,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.ready.read = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => (self.has_ended, self.is_broken) = (true, true),
             }
@@ -261,7 +269,7 @@ impl Server {
     /// Sends replies. Returns whether any were sent, so that there is room for others.
     fn write_replies(&mut self) -> bool {
         let mut has_sent = false;
-        while self.can_write && !self.is_broken {
+        while self.ready.write && !self.is_broken {
             if self.output.is_empty() {
                 self.output = self.machine.take_output();
             }
@@ -279,7 +287,7 @@ impl Server {
                     self.unread_since = None;
                     has_sent = true;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_write = false,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.ready.write = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => (self.has_ended, self.is_broken) = (true, true),
             }

@@ -34,7 +34,7 @@ pub(super) async fn state_of(
     row.as_ref().map(state).transpose()
 }
 
-/// The state of a job, which nobody else changes until the transaction has ended.
+/// The state of a job, which no other changes until the transaction has ended.
 pub(super) async fn lock_state(
     connection: &mut Connection,
     id: JobId,

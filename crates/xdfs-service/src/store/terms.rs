@@ -86,7 +86,8 @@ impl Store {
                 .map_err(fault)?;
             changes.push(format!("the label is '{label}'"));
         }
-        let shown = |time: Option<Time>| time.map_or("none".to_owned(), |time| time.to_string());
+        let shown =
+            |time: Option<Time>| time.map_or_else(|| "none".to_owned(), |time| time.to_string());
         if let Some(deadline) = deadline {
             sqlx::query("UPDATE jobs SET deadline = $2 WHERE id = $1")
                 .bind(id.to_string())

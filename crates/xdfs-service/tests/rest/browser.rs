@@ -66,7 +66,7 @@ fn every_page_works_by_keyboard_and_without_a_violation() {
     };
     let packages = match packages(&npm) {
         Ok(packages) => packages,
-        Err(error) => return skip::test(&format!("npm can't install packages: {error}")),
+        Err(error) => return skip::test(format!("npm can't install packages: {error}")),
     };
     let scene = Scene::new();
     let (name, here) = ("<b>results & more.bin", scene.path("here"));

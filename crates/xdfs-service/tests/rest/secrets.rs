@@ -114,7 +114,7 @@ fn a_job_logs_in_by_a_secret_that_nothing_shows() {
     let done = run(&scene, &alice, &server.copy("by-server", &[]));
     assert_eq!(done.job.state, StateName::Succeeded, "{done:#?}");
     assert_eq!(fs::read(server.path("by-server")).unwrap(), b"content");
-    // And nobody else's.
+    // And those of no other user.
     let failed = run(&scene, &bob, &server.copy("not-there", &[]));
     assert_eq!(failed.job.failure.unwrap().code, "authentication-failed");
     assert_eq!(

@@ -12,17 +12,17 @@ use xdfs_proto::{Code, Fault};
 ///
 /// # Errors
 /// Two have the same one.
-pub(crate) fn check_names(doors: &[Arc<dyn Door>]) -> Result<(), SettingFault> {
+pub(crate) fn check_names(doors: &[Arc<dyn Door>]) -> Result<(), Box<SettingFault>> {
     let names: Vec<_> = doors.iter().map(|door| door.name()).collect();
     let twice = (1..names.len()).find(|at| names[..*at].contains(&names[*at]));
     let Some(number) = twice else { return Ok(()) };
     let setting = names[number];
     let cause = format!("the server has two doors with the name '{setting}'");
-    Err(SettingFault {
+    Err(Box::new(SettingFault {
         setting,
         number: 1,
         fault: Fault::new(Code::InvalidArgument, "add a door", cause),
-    })
+    }))
 }
 
 /// Notes which of the addresses of a door the system would refuse: as the machine doesn't have

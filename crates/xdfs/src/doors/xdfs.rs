@@ -86,8 +86,8 @@ impl Entrance {
 
 impl XdfsDoor {
     /// Listens on its addresses, or at `sockets` that listen already: then only on those of its own
-    /// addresses that are of QUIC, which can't be handed over. Returns the addresses too, with their
-    /// actual ports and stacks, and the acceptor, which has figures of its own.
+    /// addresses that are of QUIC, which can't be handed over. Returns the addresses too, with
+    /// their actual ports and stacks, and the acceptor, which has figures of its own.
     ///
     /// # Errors
     /// An address can't be bound, or may not be.

@@ -178,7 +178,7 @@ impl Drop for RunningListener {
             writable: false,
         });
         if let Some(thread) = self.thread.take() {
-            // It has told of its panic itself.
+            // It has reported its panic itself.
             let _ = thread.join();
         }
     }

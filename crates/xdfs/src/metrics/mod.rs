@@ -7,8 +7,8 @@
 //! - A server has a listener for readers if [`MetricsSettings`] ask for it. They need no login, so
 //!   it takes addresses of this machine only unless the settings say more.
 //!
-//! `docs/metrics.md` has the names. No label has a value that clients choose: a server that many
-//! use has as many samples as one that nobody does.
+//! `docs/metrics.md` has the names. No label has a value that clients choose: a server with many
+//! clients has as many samples as one that has none.
 
 mod family;
 mod http;

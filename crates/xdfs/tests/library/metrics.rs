@@ -199,7 +199,7 @@ fn no_label_has_a_value_that_clients_choose() {
         let now = scrape(&address);
         let text = get(&address);
         assert!(!text.contains(name), "{text}");
-        assert_eq!(*before.get_or_insert(count(&now)), count(&now));
+        assert_eq!(*before.get_or_insert_with(|| count(&now)), count(&now));
     }
 }
 
