@@ -29,13 +29,13 @@ use crate::model::{
 };
 use crate::places::PlaceListing;
 use crate::problem::Problem;
-use crate::secrets::{Keyring, check_named};
-use crate::sessions::Whose;
+use crate::secret::{Keyring, check_named};
 use crate::shared::Shared;
 use crate::spec::{JobSettings, ScheduleSubmission, Submission};
 use crate::state::{Actor, Change, StateName};
 use crate::store::Idempotency;
 use crate::watch::watch;
+use crate::whose::Whose;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The kind of a body with a job as lines.

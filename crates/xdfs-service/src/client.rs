@@ -20,7 +20,8 @@ use crate::access::{NewToken, Secret, TokenPage, TokenRequest, random, read_toke
 use crate::failure::Failure;
 use crate::id::{JobId, ScheduleId};
 use crate::model::{JobDetail, JobPage, Schedule, SchedulePage};
-use crate::secrets::{SecretInfo, SecretPage, SecretRequest};
+use crate::secret::SecretInfo;
+use crate::secrets::{SecretPage, SecretRequest};
 use crate::service::URL_FILE;
 use crate::spec::{JobSettings, ScheduleSubmission, Submission};
 use crate::state::StateName;

@@ -107,7 +107,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::secrets::Keyring;
+    use crate::secret::Keyring;
     use crate::sessions::Sessions;
     use crate::spec::Submission;
 

@@ -49,6 +49,7 @@ mod places;
 mod problem;
 mod routes;
 mod rule;
+mod secret;
 mod secrets;
 mod service;
 mod sessions;
@@ -56,11 +57,13 @@ mod shared;
 mod spec;
 mod state;
 mod store;
+mod tally;
 mod time;
 mod tokens;
 mod upkeep;
 mod watch;
 mod webhook;
+mod whose;
 mod worker;
 
 pub use access::{NewToken, Scope, ServiceUsers, Token, TokenPage, TokenRequest};
@@ -76,7 +79,8 @@ pub use model::{
     SchedulePage, Transfer, TransferPage, TransferState, Transition, Webhook, WebhookState,
 };
 pub use places::{PlaceEntry, PlaceKind, PlaceListing};
-pub use secrets::{SecretInfo, SecretKind, SecretPage, SecretRequest};
+pub use secret::{SecretInfo, SecretKind};
+pub use secrets::{SecretPage, SecretRequest};
 pub use service::{Service, ServiceHandle, ServiceOptions, backup};
 pub use sessions::Sessions;
 pub use spec::{JobSettings, ScheduleSubmission, Submission};

@@ -7,8 +7,8 @@ use tokio::sync::{Notify, broadcast, watch};
 
 use crate::curve::Curve;
 use crate::id::JobId;
-use crate::metrics::Tally;
 use crate::model::LiveTransfer;
+use crate::tally::Tally;
 use crate::time::Time;
 
 /// Changes that a slow listener may be behind. One that is further behind looks at everything

@@ -13,9 +13,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use xdfs::{Attributes, Code, Fault, FileKind, JobPlace, RemotePlace};
 
-use crate::secrets::Keyring;
-use crate::sessions::{Sessions, TransferSessions, Whose, check_server_of_user};
+use crate::secret::Keyring;
+use crate::sessions::{Sessions, TransferSessions};
 use crate::time::Time;
+use crate::whose::{Whose, check_server_of_user};
 
 const OPERATION: &str = "browse";
 /// Most entries of an answer.

@@ -22,7 +22,7 @@ use crate::live::Live;
 use crate::manifest::ManifestKey;
 use crate::places::Places;
 use crate::routes::router;
-use crate::secrets::SealingKey;
+use crate::secret::SealingKey;
 use crate::sessions::Sessions;
 use crate::shared::Shared;
 use crate::state::ProcessId;

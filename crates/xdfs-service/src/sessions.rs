@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use xdfs::security::Credential;
 use xdfs::settings::{Attendance, ClientConfig, Login};
 use xdfs::ssh::{SshOptions, SshServers};
-use xdfs::{Address, Client, ClientOptions, Code, Fault, LoginBy, RemotePlace};
+use xdfs::{Client, ClientOptions, Code, Fault, RemotePlace};
 
-use crate::secrets::Keyring;
+use crate::secret::Keyring;
+use crate::whose::{Whose, check_server_of_user};
 
 /// Most sessions that are kept while no transfer uses them. The oldest is closed.
 const SESSIONS_MAX: usize = 32;
@@ -30,15 +31,6 @@ struct Opened {
     /// The id of the secret that it was opened with.
     secret: Option<String>,
     client: Arc<Client>,
-}
-
-/// The user for whom a session is opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Whose {
-    /// The user of the process.
-    Own,
-    /// The user of this name.
-    User(String),
 }
 
 /// The sessions of a service.
@@ -161,31 +153,6 @@ fn log_in_with(
     };
     security.credentials = vec![credential];
     Ok(())
-}
-
-/// Refuses a server that the user of the process is let in by, and another user isn't: by ssh, by a
-/// socket, or by the settings of a name.
-///
-/// # Errors
-/// [`Code::PermissionDenied`] with the reason.
-pub(crate) fn check_server_of_user(place: &RemotePlace) -> Result<(), Fault> {
-    let asks_who = match &place.address {
-        Address::Host { .. } => true,
-        Address::Place { scheme, .. } => !matches!(scheme.login(), LoginBy::Nothing | LoginBy::Ssh),
-        _ => false,
-    };
-    let cause = match asks_who {
-        true if place.profile.is_none() => return Ok(()),
-        true => "the settings of a named server are those of the owner of the service",
-        false if place.address.is_of_ssh() => {
-            "ssh would log in with the keys of the owner of the service"
-        }
-        false => "it is reached with the rights of the owner of the service",
-    };
-    let fault = Fault::new(Code::PermissionDenied, "use the server", cause);
-    Err(fault
-        .path(place.to_string())
-        .hint("name the server by an xdfs:// or ftps:// URL, or ask an administrator"))
 }
 
 /// The sessions of one transfer, which returns them when it has ended.

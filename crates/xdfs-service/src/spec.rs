@@ -9,8 +9,8 @@ use xdfs::{Code, Fault, Job, JobPlace, RemotePlace};
 use self::contradictions::contradiction;
 pub(crate) use self::url::check_url;
 use crate::rule::Rule;
-use crate::sessions::check_server_of_user;
 use crate::time::{Moment, Time};
+use crate::whose::check_server_of_user;
 
 /// Version of the form of a submission.
 const VERSION: u32 = 1;
@@ -252,7 +252,7 @@ impl ScheduleSubmission {
     }
 }
 
-/// What is to be set of a job. What is left out stays as it is.
+/// The settings of a job to be changed. One that is left out stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct JobSettings {

@@ -3,6 +3,8 @@
 //!
 //! The copies themselves run in threads of the library. A worker only waits for their events.
 
+mod leasing;
+
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::mem;
@@ -28,14 +30,15 @@ use crate::id::JobId;
 use crate::inventory::{Completion, Inventory, ask_for_digests};
 use crate::lease::Lease;
 use crate::live::{Live, is_set};
-use crate::metrics::Moved;
 use crate::model::{Counts, LiveTransfer};
-use crate::secrets::{Keyring, SealingKey};
-use crate::sessions::{Sessions, TransferSessions, Whose};
+use crate::secret::{Keyring, SealingKey};
+use crate::sessions::{Sessions, TransferSessions};
 use crate::spec::check_for_user;
 use crate::state::{Actor, Change, State, WorkerId};
 use crate::store::{End, Retries, Store, Task};
+use crate::tally::Moved;
 use crate::time::Time;
+use crate::whose::Whose;
 
 /// Time between two steps that are stored. After a kill, this much of the counts is older than the
 /// files are; the mover's own journals say what is done.

@@ -9,9 +9,10 @@
 //! ```
 
 mod browser;
-mod owner;
+pub(crate) mod owner;
 mod people;
-mod secret;
+pub(crate) mod record;
+pub(crate) mod secret;
 mod token;
 
 use std::net::SocketAddr;
@@ -26,12 +27,13 @@ use xdfs::Fault;
 
 use self::browser::Links;
 pub(crate) use self::browser::{is_of_own_page, local_path};
-pub(crate) use self::owner::{read_token, write_secret};
+pub(crate) use self::owner::read_token;
 pub(crate) use self::people::People;
 pub use self::people::ServiceUsers;
+pub use self::record::{Scope, Token};
 pub(crate) use self::secret::{Secret, digest, hex, random};
-pub use self::token::{NewToken, Scope, Token, TokenPage, TokenRequest};
-pub(crate) use self::token::{TokenRow, new_token};
+pub(crate) use self::token::new_token;
+pub use self::token::{NewToken, TokenPage, TokenRequest};
 use crate::store::Store;
 
 /// The user of a request, and what it may do.

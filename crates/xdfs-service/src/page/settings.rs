@@ -15,7 +15,8 @@ use super::{PAGES, PageProblem, rendered, shown};
 use crate::access::{Scope, Token, TokenRequest, User};
 use crate::api::Parameters;
 use crate::problem::Problem;
-use crate::secrets::{SecretInfo, SecretKind, SecretRequest};
+use crate::secret::{SecretInfo, SecretKind};
+use crate::secrets::SecretRequest;
 use crate::shared::Shared;
 use crate::{secrets, tokens};
 

@@ -5,8 +5,17 @@ use xdfs::Fault;
 
 use super::rows::{text, time, unsigned};
 use super::{Store, fault};
-use crate::metrics::Stored;
+use crate::state::StateName;
 use crate::time::Time;
+
+/// The figures of the database.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stored {
+    /// The number of jobs in each state that has any.
+    pub(crate) jobs: Vec<(StateName, u64)>,
+    /// The time of submission of the oldest job that waits for a worker.
+    pub(crate) oldest: Option<Time>,
+}
 
 impl Store {
     /// The numbers of jobs, and since when the oldest waits for a worker.

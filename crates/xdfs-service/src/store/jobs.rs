@@ -2,8 +2,8 @@
 
 use xdfs::Fault;
 
-use super::changes::{no_job, state_of};
 use super::rows::{entry_failure, signed, summary, text, totals, transfer, transition};
+use super::states::{no_job, state_of};
 use super::webhooks::webhook;
 use super::{Connection, Store, fault};
 use crate::id::JobId;

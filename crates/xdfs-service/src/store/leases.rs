@@ -11,15 +11,10 @@ use xdfs::{Code, Fault};
 use super::changes::change_in;
 use super::open::Engine;
 use super::rows::id;
+use super::states::lost;
 use super::{Connection, Store, fault};
 use crate::id::JobId;
 use crate::state::{Actor, Change, ProcessId, WorkerId};
-
-/// A worker has lost its job to another process.
-pub(super) fn lost(id: JobId) -> Fault {
-    let cause = "the lease of this process has ended, and another one has the job";
-    Fault::new(Code::LockLost, "keep the job", cause).path(id.to_string())
-}
 
 /// Locks a job that a worker has, until the transaction has ended.
 ///

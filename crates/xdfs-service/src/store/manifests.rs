@@ -2,8 +2,8 @@
 
 use xdfs::{Code, Fault};
 
-use super::changes::{no_job, state_of};
 use super::rows::{damaged, signed, small, text, time, unsigned};
+use super::states::{no_job, state_of};
 use super::{Connection, Row, Store, fault};
 use crate::id::JobId;
 use crate::listed::{Cursor, FilePath, ListedFile, ListedTransfer, bytes_of};

@@ -2,8 +2,8 @@
 
 use xdfs::{Code, Fault};
 
-use super::changes::state_of;
 use super::rows::{failure_text, id, schedule, text, time};
+use super::states::state_of;
 use super::submissions::{Terms, insert};
 use super::{Connection, Idempotency, Row, Store, fault, odd};
 use crate::failure::Failure;

@@ -6,7 +6,7 @@ use xdfs::{Code, Fault};
 use super::rows::{damaged, text, time};
 use super::{Connection, Row, Store, fault};
 use crate::id::JobId;
-use crate::secrets::{SecretInfo, SecretRow};
+use crate::secret::{SecretInfo, SecretRow};
 
 /// Most secrets of a user.
 const SECRETS_MAX: i64 = 100;

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use xdfs::{Code, Fault};
 
-use super::changes::{lock_state, no_job, write_transition};
+use super::changes::write_transition;
 use super::jobs::summary_of;
 use super::rows::{id, time};
+use super::states::{lock_state, no_job};
 use super::{Connection, Store, fault};
 use crate::id::JobId;
 use crate::model::JobSummary;

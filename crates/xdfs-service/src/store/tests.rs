@@ -18,7 +18,7 @@ use self::schedules::*;
 use self::terms::*;
 use super::open::CONNECTIONS_MAX;
 use super::*;
-use crate::access::{Scope, Token, TokenRow};
+use crate::access::record::{Scope, Token, TokenRow};
 use crate::database::DatabaseUrl;
 use crate::id::JobId;
 use crate::model::{Counts, JobDetail, JobFilter, LiveTransfer};

@@ -4,7 +4,7 @@ use xdfs::{Code, Fault};
 
 use super::rows::{damaged, text, time};
 use super::{Row, Store, fault};
-use crate::access::{Token, TokenRow};
+use crate::access::record::{Token, TokenRow};
 use crate::time::Time;
 
 /// Most tokens of a user.

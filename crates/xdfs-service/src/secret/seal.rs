@@ -17,7 +17,8 @@ use xdfs::security::trusted::{self, Secrecy};
 use xdfs::{Code, Fault};
 use zeroize::Zeroizing;
 
-use crate::access::{digest, hex, write_secret};
+use crate::access::owner::write_secret;
+use crate::access::secret::{digest, hex};
 
 const KEY_BYTES: usize = 32;
 const TAG_BYTES: usize = 16;

@@ -6,7 +6,7 @@ use xdfs::security::Credential;
 use xdfs::{Code, Fault, RemotePlace};
 
 use super::{SealingKey, SecretRow};
-use crate::sessions::Whose;
+use crate::whose::Whose;
 
 /// The credentials of a job: its user, and the secrets that it may use.
 #[derive(Clone, Debug)]
