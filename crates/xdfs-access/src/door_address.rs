@@ -76,7 +76,7 @@ impl HostPort {
     /// Listens at all of its [`addresses`](Self::addresses).
     ///
     /// # Errors
-    /// Those of [`addresses`](Self::addresses), or one can't be used.
+    /// Faults as of [`addresses`](Self::addresses); or an address that can't be used.
     pub fn listen(&self, protocol: &str, site: &Site) -> Result<Vec<TcpListener>, Fault> {
         let listen = |address: SocketAddr| {
             TcpListener::bind(address).map_err(|error| {

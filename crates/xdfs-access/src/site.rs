@@ -1,4 +1,4 @@
-//! What doors depend on among the settings of their server.
+//! The settings of a server that its doors depend on.
 
 use std::net::IpAddr;
 

@@ -284,7 +284,7 @@ fn text_of_node(
     text + VALID
 }
 
-/// What is served, and who may do what there.
+/// The lines of the files that are served, and of the users and their rights.
 fn served_lines(builder: &ServerBuilder) -> String {
     let mut text = String::new();
     let security = builder.security.as_ref();

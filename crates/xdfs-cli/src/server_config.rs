@@ -297,7 +297,7 @@ pub(crate) fn folder_of(config: &Path) -> Result<PathBuf, Fault> {
 pub(crate) fn service_users(path: &Path) -> Result<(ServerSecurity, Vec<String>), Fault> {
     let mut config = read_config(path)?;
     if config.insecure == Some(true) {
-        let cause = "with `insecure` in the file nobody proves who they are";
+        let cause = "with `insecure` in the file there are no logins";
         let fault = Fault::new(Code::InvalidArgument, "read the configuration", cause);
         let name = path.as_os_str().as_encoded_bytes();
         return Err(fault
@@ -374,7 +374,7 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
     let base = flags.config.as_deref().map(base_of).transpose()?;
     let security = if insecure {
         if config.accounts.is_some() {
-            let cause = "[accounts] needs users who prove who they are, and nobody does here";
+            let cause = "[accounts] needs users who log in, and there are none here";
             let fault = Fault::new(Code::InvalidArgument, "read the configuration", cause);
             return Err(fault.hint("leave out either [accounts] or --insecure"));
         }

@@ -37,7 +37,7 @@ struct NodeConfig {
     key: Key,
 }
 
-/// What `xdfs gridftp data-node` is.
+/// The settings file of `xdfs gridftp data-node`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DataNodeConfig {
@@ -86,7 +86,7 @@ struct GsiConfig {
     limited_proxies: Option<LimitedProxies>,
 }
 
-/// What becomes of users with limited proxies.
+/// The treatment of users with limited proxies.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 enum LimitedProxies {
@@ -96,13 +96,13 @@ enum LimitedProxies {
     Refused,
 }
 
-/// What clients have to do about TLS.
+/// The need for TLS.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum TlsNeed {
-    /// As they like.
+    /// Clients may use it.
     Optional,
-    /// Those who don't are refused.
+    /// Clients without it are refused.
     Required,
 }
 
@@ -163,9 +163,9 @@ impl DoorTable for GridftpTable {
     const HELP: &'static str = "  [gridftp]                # as --gridftp
   listen = \"127.0.0.1:2811\"
   ports = \"50000-51000\"    # of passive data connections; left out: any free one
-  address = \"192.0.2.1\"    # told for them, if addresses are translated in between
+  address = \"192.0.2.1\"    # for clients behind a NAT, instead of the one above
   third_party = true       # data connections go to other hosts than the client's too
-  tls = \"required\"         # nobody logs in without AUTH TLS
+  tls = \"required\"         # no login without AUTH TLS
   tls_resumption = \"required\"   # data connections resume the session of the control connection
   [[gridftp.node]]         # a data node, and its key: `xdfs gridftp data-node --help`
   address = \"192.0.2.11:2812\"

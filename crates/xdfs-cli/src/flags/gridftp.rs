@@ -30,7 +30,7 @@ The file is that of `xdfs serve --config`; of it count [[export]] (or root and r
 [certificate], sessions_max, grace_seconds, and
   [gridftp]
   ports = \"50000-51000\"    # of passive data connections
-  address = \"192.0.2.11\"   # told for them, if addresses are translated in between
+  address = \"192.0.2.11\"   # for clients behind a NAT, instead of the one above
   [gridftp.data_node]
   listen = \"192.0.2.11:2812\"
   obeys = [\"SHA256:...\"]   # the keys of servers, as they print them

@@ -441,7 +441,7 @@ pub(crate) struct VerifyFlags {
     pub(crate) common: PathFlags,
 }
 
-/// What is to be set of a job.
+/// The settings of a job to be changed.
 #[derive(Clone, Debug, Args)]
 #[command(group = clap::ArgGroup::new("setting").required(true).multiple(true))]
 pub(crate) struct SetFlags {

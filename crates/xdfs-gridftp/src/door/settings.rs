@@ -126,7 +126,7 @@ impl GsiFiles {
         let refused =
             |cause: &str| Fault::new(Code::InvalidArgument, "read the configuration", cause);
         if !site.has_users {
-            let cause = "[gridftp.gsi] is for users who prove who they are, and nobody does here";
+            let cause = "[gridftp.gsi] is for users who log in, and there are none here";
             return Err(refused(cause).hint("leave out either [gridftp.gsi] or --insecure"));
         }
         if self.grid_map.is_some() == site.has_client_certificates {
@@ -192,7 +192,7 @@ impl GridftpSettings {
             return Ok(());
         }
         if !site.has_users {
-            let cause = "nobody proves who they are with --insecure";
+            let cause = "there are no logins with --insecure";
             return Err(refused(cause).hint("leave out either --insecure or [[gridftp.node]]"));
         }
         if site.has_accounts {
