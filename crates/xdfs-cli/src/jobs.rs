@@ -8,9 +8,9 @@ use xdfs::security::trusted::{self, Secrecy};
 use xdfs::settings::ClientConfig;
 use xdfs::{Code, Fault, Job};
 use xdfs_service::{
-    DatabaseUrl, JobDetail, JobSettings, JobSummary, Schedule, ScheduleSubmission, Service,
-    ServiceClient, ServiceLogin, ServiceOptions, ServiceUsers, Sessions, StateName, Submission,
-    Time, WebhookOptions, WebhookSecret,
+    DatabaseUrl, JobDetail, JobLimits, JobSettings, JobSummary, Schedule, ScheduleSubmission,
+    Service, ServiceClient, ServiceLogin, ServiceOptions, ServiceUsers, Sessions, StateName,
+    Submission, Time, WebhookOptions, WebhookSecret,
 };
 
 use crate::console::{Console, printable, warn};
@@ -121,6 +121,10 @@ fn webhook_secret(flags: &ServiceFlags) -> Result<Option<WebhookSecret>, Fault> 
     }
 }
 
+fn limit(flag: Option<u32>) -> usize {
+    flag.map_or(usize::MAX, |limit| limit as usize)
+}
+
 fn serve(flags: &ServiceFlags) -> Result<(), Fault> {
     let options = ServiceOptions {
         listen: flags.listen,
@@ -129,6 +133,11 @@ fn serve(flags: &ServiceFlags) -> Result<(), Fault> {
         journals: flags.journals.clone(),
         lease: Duration::from_secs(flags.lease.into()),
         workers: flags.workers as usize,
+        limits: JobLimits {
+            all: limit(flags.limit_all),
+            user: limit(flags.limit_user),
+            link: flags.limit_link as usize,
+        },
         keep: flags.keep.0,
         webhooks: WebhookOptions {
             allow: flags.webhook_allow.clone(),
@@ -515,6 +524,9 @@ fn description(detail: &JobDetail) -> String {
         if let Some(hint) = &failure.hint {
             text.push_str(&format!("  hint: {}\n", printable(hint)));
         }
+    }
+    if let Some(reason) = &detail.waits_for {
+        text.push_str(&format!("  waits: {}\n", printable(reason)));
     }
     for transfer in &detail.transfers {
         let state = transfer.state.as_str();

@@ -251,10 +251,9 @@ mod tests {
     #[test]
     fn a_brief_text_means_the_same() {
         for text in [
-            r#"{"file":{"source":"/a","target":"xdfs://h/b"}}"#,
-            r#"{"tree":{"options":{"parameters":{"overwrite":true}},
-                "source":"/a","target":"xdfs://h/b"}}"#,
-            r#"{"sync":{"options":{"delete":true},"source":"xdfs://h/b","target":"/a"}}"#,
+            r#"{"file":{"source":"/a","target":"xdfs://h:2799/b"}}"#,
+            r#"{"tree":{"options":{"parameters":{"overwrite":true}},"source":"/a","target":"/b"}}"#,
+            r#"{"sync":{"options":{"delete":true},"source":"xdfs://h:2799/b","target":"/a"}}"#,
         ] {
             let job: Job = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}"));
             let brief = brief(&job).unwrap_or_else(|fault| panic!("{fault}"));

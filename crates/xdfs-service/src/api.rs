@@ -24,8 +24,8 @@ use crate::listed::Cursor;
 use crate::manifest_body;
 use crate::metrics;
 use crate::model::{
-    FailurePage, FilePage, JobDetail, JobFilter, JobPage, JobSummary, Schedule, SchedulePage,
-    TransferPage, TransferState,
+    FailurePage, FilePage, JobDetail, JobFilter, JobPage, JobSummary, Links, Schedule,
+    SchedulePage, TransferPage, TransferState,
 };
 use crate::places::PlaceListing;
 use crate::problem::Problem;
@@ -342,6 +342,22 @@ pub(crate) async fn list(
     jobs.truncate(limit as usize);
     let next = jobs.last().filter(|_| has_more).map(|job| job.id);
     Ok(Json(JobPage { jobs, next }))
+}
+
+/// What the scheduler knows of servers.
+#[utoipa::path(get, path = "/api/v1/links", responses((status = 200, body = Links)))]
+pub(crate) async fn links(
+    State(shared): State<Arc<Shared>>,
+    Extension(user): Extension<User>,
+) -> Answer<Json<Links>> {
+    if user.only().is_some() {
+        let cause = "they are those of all users, for administrators";
+        return Err(Fault::new(Code::PermissionDenied, "list the links", cause).into());
+    }
+    Ok(Json(Links {
+        links: shared.store.links().await?,
+        outages: shared.store.outages().await?,
+    }))
 }
 
 /// A job with its parts.

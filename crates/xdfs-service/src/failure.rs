@@ -90,6 +90,18 @@ impl Failure {
         (&fault.hint("retry it, without a deadline or with a later one")).into()
     }
 
+    /// Whether the server can't be reached, or has gone: other jobs would find the same.
+    #[must_use]
+    pub fn is_of_server(&self) -> bool {
+        const OF_SERVER: [Code; 4] = [
+            Code::ConnectionLost,
+            Code::ConnectionRefused,
+            Code::DeadlineExceeded,
+            Code::ShuttingDown,
+        ];
+        OF_SERVER.iter().any(|code| code.as_str() == self.code)
+    }
+
     /// The failure as a sentence, without its remedy.
     #[must_use]
     pub fn sentence(&self) -> String {

@@ -26,6 +26,7 @@ mod access;
 mod api;
 mod bodies;
 mod client;
+mod concurrency;
 mod curve;
 mod database;
 mod deliveries;
@@ -49,6 +50,7 @@ mod places;
 mod problem;
 mod routes;
 mod rule;
+mod scheduler;
 mod secret;
 mod secrets;
 mod service;
@@ -75,13 +77,14 @@ pub use id::{JobId, ScheduleId};
 pub use listed::{Cursor, FilePath, ListedFile};
 pub use manifest::{Manifest, manifest_key_file, read_manifest_key};
 pub use model::{
-    Counts, EntryFailure, FailurePage, FilePage, JobDetail, JobPage, JobSummary, Schedule,
-    SchedulePage, Transfer, TransferPage, TransferState, Transition, Webhook, WebhookState,
+    Counts, Decision, EntryFailure, FailurePage, FilePage, JobDetail, JobPage, JobSummary,
+    LinkState, Links, Schedule, SchedulePage, ServerOutage, Transfer, TransferPage, TransferState,
+    Transition, Webhook, WebhookState,
 };
 pub use places::{PlaceEntry, PlaceKind, PlaceListing};
 pub use secret::{SecretInfo, SecretKind};
 pub use secrets::{SecretPage, SecretRequest};
-pub use service::{Service, ServiceHandle, ServiceOptions, backup};
+pub use service::{JobLimits, Service, ServiceHandle, ServiceOptions, backup};
 pub use sessions::Sessions;
 pub use spec::{JobSettings, ScheduleSubmission, Submission};
 pub use state::{Actor, Change, Rest, State, StateName, WorkerId};

@@ -22,6 +22,7 @@ use crate::access::hex;
 use crate::bodies::{Parts, too_large};
 use crate::id::JobId;
 use crate::problem::Problem;
+use crate::scheduler::Link;
 use crate::spec::{Spec, Submission, check_for_user, spec_of_line};
 use crate::time::Time;
 
@@ -283,7 +284,14 @@ impl Spool {
         let kind = kind.and_then(|kind| u8::try_from(kind).ok()).unwrap_or(0);
         let mut write = || {
             self.file.write_all(&[kind])?;
-            for text in [&spec.source, &spec.target, &spec.text] {
+            let link = &spec.link;
+            for text in [
+                &spec.source,
+                &spec.target,
+                &link.source,
+                &link.target,
+                &spec.text,
+            ] {
                 // A line is shorter than 4 GiB.
                 let length = u32::try_from(text.len()).map_err(io::Error::other)?;
                 self.file.write_all(&length.to_le_bytes())?;
@@ -347,6 +355,10 @@ impl SpooledSpecs {
             kind: kind.ok_or(io::ErrorKind::InvalidData)?,
             source: self.text()?,
             target: self.text()?,
+            link: Link {
+                source: self.text()?,
+                target: self.text()?,
+            },
             text: self.text()?,
         })
     }

@@ -24,6 +24,16 @@ pub struct Counts {
     pub failed: u64,
 }
 
+/// Least bytes of a transfer that is large for the scheduler.
+const LARGE: u64 = 64 << 20;
+
+impl Counts {
+    /// Whether the transfer is known to be large.
+    pub(crate) fn is_large(&self) -> bool {
+        self.bytes_total.unwrap_or(self.bytes).max(self.bytes) >= LARGE
+    }
+}
+
 /// The state of a transfer of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -230,6 +240,9 @@ pub struct JobDetail {
     /// The job itself.
     #[serde(flatten)]
     pub job: JobSummary,
+    /// Why it waits, for people; none while it doesn't.
+    #[serde(default)]
+    pub waits_for: Option<String>,
     /// The first hundred transfers, and those that run, in their order. There may be more.
     pub transfers: Vec<Transfer>,
     /// The first hundred entries of trees that failed in the last attempt. There may be more.
@@ -249,6 +262,54 @@ pub struct TransferPage {
     pub transfers: Vec<Transfer>,
     /// The cursor of the page that follows, for `after`; none after the last one.
     pub next: Option<u32>,
+}
+
+/// A change of the number of jobs that may run on a link.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Decision {
+    /// When.
+    pub at: Time,
+    /// Jobs that may run at the same time since then.
+    pub jobs_max: u32,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// What the scheduler knows of a link: the pair of servers between which jobs copy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct LinkState {
+    /// The server of the sources; empty for the machine of the service.
+    pub source: String,
+    /// The server of the targets; empty for the machine of the service.
+    pub target: String,
+    /// Jobs that may run at the same time.
+    pub jobs_max: u32,
+    /// The rate of all of them together, when it was measured last.
+    pub rate_bytes_per_s: Option<u64>,
+    /// The last changes of `jobs_max`, the newest first.
+    pub decisions: Vec<Decision>,
+}
+
+/// A server that is down.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct ServerOutage {
+    /// The server, or the two of a copy of which one is down.
+    pub server: String,
+    /// Tries in a row that failed.
+    pub failures: u32,
+    /// When one job tries it again.
+    pub try_at: Time,
+    /// Why it is said to be down.
+    pub cause: String,
+}
+
+/// What the scheduler knows of servers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Links {
+    /// The links on which something was copied.
+    pub links: Vec<LinkState>,
+    /// The servers that are down.
+    pub outages: Vec<ServerOutage>,
 }
 
 /// A page of jobs, the newest first.

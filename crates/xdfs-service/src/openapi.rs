@@ -36,6 +36,7 @@ use crate::{api, model, secrets, tokens};
         api::failures,
         api::events,
         api::all_events,
+        api::links,
         api::places,
         secrets::list,
         secrets::set,

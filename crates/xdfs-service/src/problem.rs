@@ -88,6 +88,8 @@ impl From<Fault> for Problem {
             }
             Code::LimitExceeded => StatusCode::UNPROCESSABLE_ENTITY,
             Code::Busy | Code::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+            // The database is away.
+            _ if fault.retry != Retry::Never => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::with_status(status, fault)

@@ -71,6 +71,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let api = Router::new()
         .route("/api/v1/jobs", get(api::list).post(api::submit))
         .route("/api/v1/events", get(api::all_events))
+        .route("/api/v1/links", get(api::links))
         .route(
             "/api/v1/schedules",
             get(api::schedules).post(api::add_schedule),

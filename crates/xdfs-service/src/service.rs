@@ -22,13 +22,14 @@ use crate::live::Live;
 use crate::manifest::ManifestKey;
 use crate::places::Places;
 use crate::routes::router;
+use crate::scheduler::Limits;
 use crate::secret::SealingKey;
 use crate::sessions::Sessions;
 use crate::shared::Shared;
 use crate::state::ProcessId;
 use crate::store::{self, Store};
 use crate::webhook::{WebhookOptions, Webhooks};
-use crate::worker::Workers;
+use crate::worker::{Means, Workers};
 use crate::{deliveries, upkeep};
 
 const START: &str = "start the service";
@@ -53,8 +54,10 @@ pub struct ServiceOptions {
     /// Time after which other services take over the jobs of one that shares its database and
     /// neither lives nor reaches the database any more.
     pub lease: Duration,
-    /// Jobs that run at the same time.
+    /// Jobs that this process runs at the same time.
     pub workers: usize,
+    /// Jobs that run at the same time on all services with the same database.
+    pub limits: JobLimits,
     /// How long jobs are kept after they have ended, unless they have a time of their own; `None`
     /// for ever.
     pub keep: Option<Duration>,
@@ -70,6 +73,32 @@ pub struct ServiceOptions {
     pub sessions: Sessions,
 }
 
+/// Most jobs that run at the same time on all services with the same database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobLimits {
+    /// In all.
+    pub all: usize,
+    /// Of one user.
+    pub user: usize,
+    /// Between the same two servers. How many do so is found out within this limit.
+    pub link: usize,
+}
+
+impl Default for JobLimits {
+    /// Eight between two servers, and no other limit.
+    fn default() -> Self {
+        Self {
+            all: usize::MAX,
+            user: usize::MAX,
+            link: 8,
+        }
+    }
+}
+
+fn number(limit: usize) -> u32 {
+    u32::try_from(limit).unwrap_or(u32::MAX).max(1)
+}
+
 /// A service that listens and has its database, but runs no job yet.
 #[derive(Debug)]
 pub struct Service {
@@ -77,7 +106,6 @@ pub struct Service {
     listener: TcpListener,
     address: SocketAddr,
     shared: Arc<Shared>,
-    workers: usize,
     keep: Option<Duration>,
     data: PathBuf,
     /// Held as long as the service has the state folder.
@@ -156,12 +184,19 @@ impl Service {
             journals,
             lease,
             workers,
+            limits,
             keep,
             webhooks,
             users,
             secrets_key,
             sessions,
         } = options;
+        let limits = Limits {
+            here: number(workers),
+            all: number(limits.all),
+            user: number(limits.user),
+            link: number(limits.link),
+        };
         if !listen.ip().is_loopback() {
             let cause = "without TLS it listens on this machine only";
             return Err(Fault::new(Code::InvalidArgument, START, cause)
@@ -214,11 +249,14 @@ impl Service {
         let all = Workers::new(
             store.clone(),
             Arc::clone(&live),
-            sessions,
-            people,
-            sealing,
-            journals,
+            Means {
+                sessions,
+                people,
+                sealing,
+                journals,
+            },
             Lease::new(process, lease),
+            limits,
         );
         let shared = Shared {
             store,
@@ -237,7 +275,6 @@ impl Service {
             listener,
             address,
             shared: Arc::new(shared),
-            workers: workers.max(1),
             keep,
             data,
             _lock: lock,
@@ -288,13 +325,12 @@ impl Service {
             runtime,
             listener,
             shared,
-            workers,
             keep,
             data,
             _lock: lock,
             ..
         } = self;
-        let result = runtime.block_on(serve(listener, Arc::clone(&shared), workers, keep));
+        let result = runtime.block_on(serve(listener, Arc::clone(&shared), keep));
         runtime.block_on(shared.store.close());
         let _ = fs::remove_file(data.join(URL_FILE));
         // The folder is free once nothing uses it any more.
@@ -307,11 +343,10 @@ impl Service {
 async fn serve(
     listener: TcpListener,
     shared: Arc<Shared>,
-    workers: usize,
     keep: Option<Duration>,
 ) -> Result<(), Fault> {
     let closing = shared.closing.subscribe();
-    let working = tokio::spawn(Arc::clone(&shared.workers).run(workers, closing));
+    let working = tokio::spawn(Arc::clone(&shared.workers).run(closing));
     let closing = shared.closing.subscribe();
     let keeping = tokio::spawn(upkeep::run(Arc::clone(&shared), keep, closing));
     let closing = shared.closing.subscribe();

@@ -13,6 +13,7 @@ use crate::manifest::ManifestKey;
 use crate::model::JobDetail;
 use crate::places::Places;
 use crate::spec::{Spec, Submission};
+use crate::state::StateName;
 use crate::store::{Idempotency, Store, Submitted};
 use crate::webhook::Webhooks;
 use crate::worker::Workers;
@@ -48,6 +49,9 @@ impl Shared {
             Some(curve) => Some(curve),
             None => self.store.curve(id).await?,
         };
+        if matches!(detail.job.state, StateName::Queued | StateName::Retrying) {
+            detail.waits_for = self.workers.waits_for(id).await?;
+        }
         Ok(detail)
     }
 

@@ -9,6 +9,7 @@ use xdfs::{Code, Fault, Job, JobPlace, RemotePlace};
 use self::contradictions::contradiction;
 pub(crate) use self::url::check_url;
 use crate::rule::Rule;
+use crate::scheduler::Link;
 use crate::time::{Moment, Time};
 use crate::whose::check_server_of_user;
 
@@ -84,6 +85,8 @@ pub(crate) struct Spec {
     pub(crate) kind: &'static str,
     pub(crate) source: String,
     pub(crate) target: String,
+    /// The servers of both.
+    pub(crate) link: Link,
     /// [`Job::to_json`].
     pub(crate) text: String,
 }
@@ -419,6 +422,10 @@ fn spec(
     if let Some((name, cause)) = contradiction(job, manifest) {
         return Err(invalid(&field(&name), cause));
     }
+    let link = Link {
+        source: server(source),
+        target: server(target),
+    };
     let [source, target] = places.map(|(name, place)| {
         let shown = shown(place);
         if shown.len() > PLACE_BYTES_MAX || shown.contains('\0') {
@@ -431,8 +438,17 @@ fn spec(
         kind,
         source: source?,
         target: target?,
+        link,
         text,
     })
+}
+
+/// The server of a place; empty for this machine.
+fn server(place: &JobPlace) -> String {
+    match place {
+        JobPlace::Server(place) => place.address.to_string(),
+        _ => String::new(),
+    }
 }
 
 /// A place for people.

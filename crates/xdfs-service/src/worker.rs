@@ -3,10 +3,10 @@
 //!
 //! The copies themselves run in threads of the library. A worker only waits for their events.
 
+mod follower;
 mod leasing;
 
-use std::collections::{HashMap, VecDeque};
-use std::future::poll_fn;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,14 +15,14 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
-use tokio::task::coop::consume_budget;
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::sleep;
 use xdfs::operations::path::last_part;
 use xdfs::security::trusted;
-use xdfs::{Code, Fault, Job, JobEvent, JobResult, Retry, RunningJob, TreeResult};
+use xdfs::{Code, Fault, Job, JobResult, Retry, RunningJob};
 
 use crate::access::{People, digest};
+use crate::concurrency::MEASURED_OVER;
 use crate::curve::Curve;
 use crate::exact::exact;
 use crate::failure::Failure;
@@ -30,25 +30,19 @@ use crate::id::JobId;
 use crate::inventory::{Completion, Inventory, ask_for_digests};
 use crate::lease::Lease;
 use crate::live::{Live, is_set};
-use crate::model::{Counts, LiveTransfer};
+use crate::model::Counts;
+use crate::scheduler::{Limits, Link};
 use crate::secret::{Keyring, SealingKey};
 use crate::sessions::{Sessions, TransferSessions};
 use crate::spec::check_for_user;
 use crate::state::{Actor, Change, State, WorkerId};
-use crate::store::{End, Retries, Store, Task};
+use crate::store::{Claimed, End, Retries, Store, Task};
 use crate::tally::Moved;
 use crate::time::Time;
 use crate::whose::Whose;
 
-/// Time between two steps that are stored. After a kill, this much of the counts is older than the
-/// files are; the mover's own journals say what is done.
-const STORED_EVERY: Duration = Duration::from_secs(2);
-/// Time between two steps that are shown.
-const SHOWN_EVERY: Duration = Duration::from_millis(250);
-/// Most failed entries that wait to be stored.
-const FAILURES_MAX: usize = 500;
-/// Time over which the rate is measured.
-const RATE_OVER: Duration = Duration::from_secs(5);
+use self::follower::Follower;
+
 /// Time until the database is tried again after a failure.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The pause before the first retry of a job; each further one is twice as long.
@@ -56,6 +50,16 @@ const PAUSE_FIRST: Duration = Duration::from_secs(5);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// Longest wait for the time of a retry: clocks can be set.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// The means by which jobs are done.
+#[derive(Debug)]
+pub(crate) struct Means {
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) people: Arc<People>,
+    pub(crate) sealing: Arc<SealingKey>,
+    /// The directory of the journals of trees.
+    pub(crate) journals: PathBuf,
+}
 
 /// The parts that all workers of a service use.
 #[derive(Debug)]
@@ -70,6 +74,9 @@ pub(crate) struct Workers {
     /// A job may wait.
     pub(crate) wake: Notify,
     pub(crate) lease: Lease,
+    limits: Limits,
+    /// Bytes that were moved on links, and aren't stored yet.
+    moved: Mutex<BTreeMap<Link, u64>>,
     /// A job may have been claimed without an answer.
     unsure: AtomicBool,
     running: Mutex<HashMap<JobId, watch::Sender<bool>>>,
@@ -101,6 +108,9 @@ enum JobEnd {
 struct Run {
     id: JobId,
     worker: WorkerId,
+    link: Link,
+    /// It tries a server that was down.
+    is_probe: bool,
     /// It keeps a list of its files.
     has_manifest: bool,
     /// The credentials for sessions with servers.
@@ -150,21 +160,21 @@ impl Workers {
     pub(crate) fn new(
         store: Store,
         live: Arc<Live>,
-        sessions: Arc<Sessions>,
-        people: Arc<People>,
-        sealing: Arc<SealingKey>,
-        journals: PathBuf,
+        means: Means,
         lease: Lease,
+        limits: Limits,
     ) -> Self {
         Self {
             store,
             live,
-            sessions,
-            people,
-            sealing,
-            journals,
+            sessions: means.sessions,
+            people: means.people,
+            sealing: means.sealing,
+            journals: means.journals,
             wake: Notify::new(),
             lease,
+            limits,
+            moved: Mutex::default(),
             unsure: AtomicBool::new(false),
             running: Mutex::default(),
         }
@@ -193,38 +203,75 @@ impl Workers {
         self.running().is_empty()
     }
 
-    /// Takes jobs while there are some, and less than `count` run.
+    /// Why a job waits, as this process sees it.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub(crate) async fn waits_for(&self, id: JobId) -> Result<Option<String>, Fault> {
+        match self.lease.process() {
+            Some(process) => self.store.waits_for(&process, self.limits, id).await,
+            None => Ok(Some("this process doesn't reach the database".to_owned())),
+        }
+    }
+
+    /// Bytes were moved on a link.
+    fn moved(&self, link: &Link, bytes: u64) {
+        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        *moved.entry(link.clone()).or_default() += bytes;
+    }
+
+    /// Measures the rates of links, and decides how many jobs may run on them. For ever.
+    async fn measure(self: Arc<Self>) {
+        loop {
+            sleep(MEASURED_OVER / 2).await;
+            let moved = {
+                let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+                mem::take(&mut *moved)
+            };
+            let Some(process) = self.lease.process().filter(|_| !moved.is_empty()) else {
+                continue;
+            };
+            match self.store.measure(&process, self.limits, &moved).await {
+                Ok(true) => self.wake.notify_one(),
+                Ok(false) => {}
+                Err(fault) => tracing::warn!(%fault, "can't store the rates of links"),
+            }
+        }
+    }
+
+    /// Takes the jobs that the scheduler gives to this process.
     async fn claim(
         self: &Arc<Self>,
         jobs: &mut JoinSet<()>,
-        count: usize,
         number: &mut u64,
         closing: &watch::Receiver<bool>,
     ) -> Result<(), Fault> {
-        while jobs.len() < count
-            && !*closing.borrow()
-            && let Some(process) = self.lease.process()
-        {
-            *number += 1;
-            let worker = process.worker(*number);
-            let claimed = self.store.claim(&process, &worker).await;
-            if claimed.is_err() {
-                // It may have been done, and only the answer was lost.
-                self.unsure.store(true, Ordering::Relaxed);
-            }
-            let Some(id) = claimed? else { break };
+        let Some(process) = self.lease.process().filter(|_| !*closing.borrow()) else {
+            return Ok(());
+        };
+        let scheduled = self.store.claim(&process, self.limits, number).await;
+        if scheduled.is_err() {
+            // It may have been done, and only the answer was lost.
+            self.unsure.store(true, Ordering::Relaxed);
+        }
+        let (claimed, makes_place) = scheduled?;
+        for claimed in claimed {
             let (stop, stopped) = watch::channel(false);
-            self.running().insert(id, stop);
-            jobs.spawn(Arc::clone(self).job(id, worker, stopped, closing.clone()));
+            self.running().insert(claimed.id, stop);
+            jobs.spawn(Arc::clone(self).job(claimed, stopped, closing.clone()));
+        }
+        if let Some(id) = makes_place {
+            self.stop(id);
+            self.live.changed(id);
         }
         Ok(())
     }
 
-    /// Runs up to `count` jobs at the same time, until `closing` says that it is over. Then all are
-    /// stopped, and wait again.
-    pub(crate) async fn run(self: Arc<Self>, count: usize, mut closing: watch::Receiver<bool>) {
+    /// Runs jobs, until `closing` says that it is over. Then all are stopped, and wait again.
+    pub(crate) async fn run(self: Arc<Self>, mut closing: watch::Receiver<bool>) {
         let mut jobs = JoinSet::new();
         let mut number = 0_u64;
+        let measuring = tokio::spawn(Arc::clone(&self).measure());
         let keeping = self
             .store
             .is_shared()
@@ -232,15 +279,15 @@ impl Workers {
         loop {
             if let Err(fault) = self.give_back().await {
                 tracing::error!(%fault, "can't give back a job");
-            } else if let Err(fault) = self.claim(&mut jobs, count, &mut number, &closing).await {
+            } else if let Err(fault) = self.claim(&mut jobs, &mut number, &closing).await {
                 tracing::error!(%fault, "can't take a job");
                 sleep(RETRY_AFTER).await;
                 self.wake.notify_one();
             }
-            let pause = self.until_next_retry().await;
+            let pause = self.until_next_time().await;
             tokio::select! {
-                () = self.wake.notified(), if jobs.len() < count => {}
-                () = sleep(pause), if jobs.len() < count => {}
+                () = self.wake.notified() => {}
+                () = sleep(pause) => {}
                 Some(ended) = jobs.join_next() => {
                     if let Err(error) = ended {
                         tracing::error!(%error, "a worker has failed");
@@ -251,6 +298,7 @@ impl Workers {
         }
         self.stop_all();
         while jobs.join_next().await.is_some() {}
+        measuring.abort();
         if let Some(keeping) = keeping {
             keeping.abort();
         }
@@ -274,8 +322,8 @@ impl Workers {
     }
 
     /// Time until a job may be due.
-    async fn until_next_retry(&self) -> Duration {
-        let Ok(Some(at)) = self.store.next_retry().await else {
+    async fn until_next_time(&self) -> Duration {
+        let Ok(Some(at)) = self.store.next_time().await else {
             return LOOK_EVERY;
         };
         let left = at.microseconds().saturating_sub(Time::now().microseconds());
@@ -285,11 +333,11 @@ impl Workers {
     /// Does a job, and writes how it ended.
     async fn job(
         self: Arc<Self>,
-        id: JobId,
-        worker: WorkerId,
+        claimed: Claimed,
         stopped: watch::Receiver<bool>,
         closing: watch::Receiver<bool>,
     ) {
+        let (id, worker) = (claimed.id, claimed.worker.clone());
         // What came before it could be stopped here.
         let is_late = matches!(self.store.state(id).await, Ok(State::Stopping(..)));
         if is_late || *closing.borrow() {
@@ -299,7 +347,7 @@ impl Workers {
             tracing::warn!(job = %id, %fault, "can't read the curve of a job");
         }
         self.live.changed(id);
-        let ended = match self.transfers(id, worker.clone(), stopped).await {
+        let ended = match self.transfers(claimed, stopped).await {
             Err(fault) if fault.code == Code::LockLost => Err(fault),
             Err(fault) => {
                 let end = JobEnd::Failed(Box::new((&fault).into()));
@@ -393,18 +441,19 @@ impl Workers {
     /// Does the transfers of a job that are to be done.
     async fn transfers(
         &self,
-        id: JobId,
-        worker: WorkerId,
+        claimed: Claimed,
         stopped: watch::Receiver<bool>,
     ) -> Result<JobEnd, Fault> {
-        let store = &self.store;
+        let (store, id) = (&self.store, claimed.id);
         let keyring = match stored!(id, self.keyring(id))? {
             Ok(keyring) => keyring,
             Err(fault) => return Ok(JobEnd::Failed(Box::new((&fault).into()))),
         };
         let mut run = Run {
             id,
-            worker,
+            worker: claimed.worker,
+            link: claimed.link,
+            is_probe: claimed.is_probe,
             keyring,
             has_manifest: stored!(id, store.has_manifest(id))?,
             retries: stored!(id, store.retries(id))?,
@@ -511,6 +560,10 @@ impl Workers {
                     worker,
                     position,
                     counts: Counts::default(),
+                    link: &task.link,
+                    is_probe: run.is_probe && task.link == run.link,
+                    is_large: false,
+                    bytes_moved: None,
                     moved: Moved::default(),
                     counted: Moved::default(),
                     marks: VecDeque::new(),
@@ -549,6 +602,17 @@ impl Workers {
             }
         }
         run.has_progress |= end.counts.bytes > task.bytes;
+        if let Some(failure) = end
+            .failure
+            .as_ref()
+            .filter(|failure| failure.is_of_server())
+        {
+            let cause = failure.sentence();
+            stored!(id, store.note_outage(&task.link, &cause))?;
+        } else if run.is_probe && task.link == run.link {
+            stored!(id, store.end_outage(&task.link))?;
+            run.is_probe = false;
+        }
         let tally = &self.live.tally;
         let ended = match end
             .failure
@@ -612,274 +676,5 @@ impl Workers {
         }
         let sessions = TransferSessions::of(Arc::clone(&self.sessions), keyring.clone());
         job.start(move |place| sessions.get(place))
-    }
-}
-
-/// Follows a running transfer.
-struct Follower<'a> {
-    workers: &'a Workers,
-    id: JobId,
-    worker: &'a WorkerId,
-    position: u32,
-    /// The list of its files, if the job keeps one.
-    inventory: Option<Inventory>,
-    /// The path of a tree at the target.
-    target: Option<Vec<u8>>,
-    counts: Counts,
-    /// What this attempt has moved, and what of it is counted for the metrics.
-    moved: Moved,
-    counted: Moved,
-    /// The bytes at the last times at which they were shown.
-    marks: VecDeque<(Instant, u64)>,
-    retried: Option<Failure>,
-    first_failure: Option<Failure>,
-    /// Entries that failed, and are to be stored.
-    failures: Vec<Failure>,
-    /// Bytes that are in the curve of the job, of this attempt and earlier ones.
-    arrived: u64,
-}
-
-impl Follower<'_> {
-    /// Follows it to its end.
-    async fn follow(
-        &mut self,
-        running: &RunningJob,
-        stopped: &mut watch::Receiver<bool>,
-    ) -> Result<JobResult, Fault> {
-        let mut shown = interval(SHOWN_EVERY);
-        shown.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut stored_at = Instant::now();
-        let (mut is_new, mut is_cancelled) = (true, false);
-        loop {
-            tokio::select! {
-                event = poll_fn(|context| running.poll_event(context)) => match event {
-                    Some(event) => {
-                        is_new |= self.event(event);
-                        if self.failures.len() >= FAILURES_MAX {
-                            self.store_failures().await;
-                        }
-                        if let Some(inventory) = &mut self.inventory
-                            && inventory.is_full()
-                        {
-                            inventory.store().await;
-                        }
-                        // Events may come faster than they are taken.
-                        consume_budget().await;
-                    }
-                    None => break,
-                },
-                _ = shown.tick() => {
-                    if !is_new {
-                        continue;
-                    }
-                    is_new = false;
-                    self.show();
-                    if stored_at.elapsed() >= STORED_EVERY {
-                        stored_at = Instant::now();
-                        self.store_failures().await;
-                        if let Some(inventory) = &mut self.inventory {
-                            inventory.store().await;
-                        }
-                        // The next step is stored too; the end has to be.
-                        let (store, id) = (&self.workers.store, self.id);
-                        let stored = store.progress(id, self.worker, self.position, &self.counts);
-                        if let Err(fault) = stored.await {
-                            tracing::warn!(job = %self.id, %fault, "can't store the progress");
-                        }
-                        if let Some(curve) = self.workers.live.curve(self.id)
-                            && let Err(fault) = store.set_curve(self.id, &curve).await
-                        {
-                            tracing::warn!(job = %self.id, %fault, "can't store the curve");
-                        }
-                    }
-                }
-                () = is_set(stopped), if !is_cancelled => {
-                    is_cancelled = true;
-                    running.cancel();
-                }
-            }
-        }
-        self.store_failures().await;
-        self.count();
-        // It has ended, so this doesn't wait.
-        running.wait()
-    }
-
-    async fn store_failures(&mut self) {
-        let failures = mem::take(&mut self.failures);
-        if failures.is_empty() {
-            return;
-        }
-        let store = &self.workers.store;
-        let stored = store.add_failures(self.id, self.worker, self.position, &failures);
-        if let Err(fault) = stored.await {
-            // They are counted all the same.
-            let count = failures.len();
-            tracing::error!(job = %self.id, %fault, count, "can't store which entries failed");
-        }
-    }
-
-    /// The bytes that have arrived in a second, of the last few ones.
-    fn rate(&mut self) -> Option<u64> {
-        let now = Instant::now();
-        while self
-            .marks
-            .front()
-            .is_some_and(|(at, _)| now - *at > RATE_OVER)
-        {
-            self.marks.pop_front();
-        }
-        self.marks.push_back((now, self.counts.bytes));
-        let (at, bytes) = self.marks.front()?;
-        let milliseconds = u64::try_from((now - *at).as_millis()).ok()?;
-        let bytes = self.counts.bytes.checked_sub(*bytes)?;
-        bytes.saturating_mul(1000).checked_div(milliseconds)
-    }
-
-    /// Counts what has been moved since the last time for the metrics.
-    fn count(&mut self) {
-        let before = mem::replace(&mut self.counted, self.moved);
-        self.workers.live.tally.moved(before, self.moved);
-    }
-
-    /// Adds the bytes that have arrived since the last time to the curve of the job.
-    fn arrive(&mut self) {
-        let bytes = self.counts.bytes.saturating_sub(self.arrived);
-        self.arrived = self.arrived.max(self.counts.bytes);
-        self.workers.live.arrived(self.id, bytes);
-    }
-
-    fn show(&mut self) {
-        self.count();
-        self.arrive();
-        let transfer = LiveTransfer {
-            position: self.position,
-            rate: self.rate(),
-            counts: self.counts.clone(),
-            failure: self.retried.clone(),
-        };
-        self.workers.live.update(self.id, Some(transfer));
-    }
-
-    /// Takes an event. Whether there is something new to be shown.
-    fn event(&mut self, event: JobEvent) -> bool {
-        match event {
-            JobEvent::Progress(progress) => {
-                self.counts.bytes = progress.bytes;
-                self.moved.bytes = progress.bytes.saturating_sub(progress.resumed_bytes);
-                self.counts.bytes_total = progress.bytes_total;
-                self.retried = None;
-            }
-            JobEvent::TreeProgress(result) => {
-                self.tree(&result);
-                let counted = result.activity.is_counted;
-                self.counts.bytes_total = counted.then_some(result.activity.counted.bytes);
-            }
-            JobEvent::Failed { path, fault } => {
-                let failure = Failure::from(&fault.preventing(path));
-                self.first_failure.get_or_insert_with(|| failure.clone());
-                self.failures.push(failure);
-            }
-            JobEvent::File {
-                path,
-                bytes,
-                digest,
-            } => {
-                if let Some(inventory) = &mut self.inventory {
-                    inventory.add(&path, bytes, &digest);
-                }
-                return false;
-            }
-            JobEvent::Target(path) => {
-                self.target = Some(path);
-                return false;
-            }
-            JobEvent::Retry { fault, .. } => self.retried = Some((&fault).into()),
-            JobEvent::Reconnected => self.retried = None,
-            JobEvent::Warning(fault) => {
-                tracing::warn!(job = %self.id, %fault);
-                return false;
-            }
-            _ => return false,
-        }
-        true
-    }
-
-    fn tree(&mut self, tree: &TreeResult) {
-        self.counts.bytes = tree.bytes + tree.resumed.bytes + tree.activity.in_flight_bytes;
-        self.counts.files = tree.files + tree.resumed.files;
-        self.counts.failed = tree.failed;
-        self.moved = Moved {
-            bytes: tree.bytes + tree.activity.in_flight_bytes,
-            files: tree.files,
-            failed: tree.failed,
-        };
-    }
-
-    /// Whether all files of the result have a row.
-    async fn is_listed(&self, result: &JobResult) -> Result<bool, Fault> {
-        let Some(inventory) = &self.inventory else {
-            return Ok(false);
-        };
-        match result {
-            JobResult::File(_) => inventory.has_all(1).await,
-            JobResult::Tree(tree) if tree.resumed.files == 0 => inventory.has_all(tree.files).await,
-            // What was there already is to be looked at.
-            _ => Ok(false),
-        }
-    }
-
-    /// The published path of the target.
-    fn target(&mut self, result: &JobResult) -> Option<Vec<u8>> {
-        match result {
-            JobResult::File(file) => Some(file.target.clone()),
-            _ => self.target.take(),
-        }
-    }
-
-    /// Takes the result. Returns what limited the rate.
-    fn result(&mut self, result: &JobResult) -> Option<&'static str> {
-        let shares = match result {
-            JobResult::File(file) => {
-                self.counts = Counts {
-                    bytes: file.bytes,
-                    bytes_total: Some(file.bytes),
-                    files: 1,
-                    failed: 0,
-                };
-                self.moved.bytes = file.bytes.saturating_sub(file.resumed_bytes);
-                self.moved.files = 1;
-                Some(file.time_shares)
-            }
-            JobResult::Tree(tree) => {
-                self.tree(tree);
-                tree.time_shares
-            }
-            JobResult::Sync(sync) => {
-                self.tree(&sync.tree);
-                sync.tree.time_shares
-            }
-            _ => None,
-        };
-        self.count();
-        if self.counts.failed == 0 {
-            self.counts.bytes_total = Some(self.counts.bytes);
-        }
-        shares.map(|shares| shares.limited_by().as_str())
-    }
-
-    /// Why a transfer with this result isn't a success.
-    fn failure(&mut self, result: &JobResult) -> Option<Failure> {
-        let tree = match result {
-            JobResult::Tree(tree) => tree,
-            JobResult::Sync(sync) => &sync.tree,
-            _ => return None,
-        };
-        let unknown = || {
-            let cause = format!("{} entries have failed", tree.failed);
-            Failure::from(&Fault::new(Code::Io, "copy everything", cause))
-        };
-        let failed = tree.failed > 0;
-        failed.then(|| self.first_failure.take().unwrap_or_else(unknown))
     }
 }

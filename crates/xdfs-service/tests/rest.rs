@@ -24,8 +24,8 @@ use xdfs::{
     ServerHandle, TransferOptions, TransferParameters, TreeJob, TreeOptions, Way,
 };
 use xdfs_service::{
-    FailurePage, JobDetail, JobId, Service, ServiceClient, ServiceHandle, ServiceOptions,
-    ServiceUsers, Sessions, StateName, Submission, TransferState, WebhookOptions,
+    FailurePage, JobDetail, JobId, JobLimits, Service, ServiceClient, ServiceHandle,
+    ServiceOptions, ServiceUsers, Sessions, StateName, Submission, TransferState, WebhookOptions,
 };
 use xdfs_testkit::wait;
 
@@ -101,6 +101,7 @@ impl Scene {
             journals: None,
             lease: PATIENCE,
             workers,
+            limits: JobLimits::default(),
             keep: None,
             webhooks,
             users: users(folder.path()),
@@ -672,6 +673,7 @@ fn a_folder_has_one_service_and_other_machines_have_none() {
             journals: None,
             lease: PATIENCE,
             workers: 1,
+            limits: JobLimits::default(),
             keep: None,
             webhooks: WebhookOptions::default(),
             users: None,
@@ -699,6 +701,7 @@ fn other_users_can_neither_change_nor_read_the_files_of_a_service() {
             journals: None,
             lease: PATIENCE,
             workers: 1,
+            limits: JobLimits::default(),
             keep: None,
             webhooks: WebhookOptions::default(),
             users: None,

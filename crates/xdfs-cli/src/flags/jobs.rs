@@ -77,10 +77,24 @@ pub(crate) struct ServiceFlags {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:2780")]
     pub(crate) listen: SocketAddr,
 
-    /// The number of jobs that run at the same time.
-    #[arg(long, value_name = "N", default_value_t = 1,
+    /// The number of jobs that this process runs at the same time.
+    #[arg(long, value_name = "N", default_value_t = 4,
         value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) workers: u32,
+
+    /// Most jobs that all services with the same database run at the same time. Default: none.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit_all: Option<u32>,
+
+    /// Most jobs of one user that run at the same time. Default: none.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit_user: Option<u32>,
+
+    /// Most jobs that run at the same time between the same two servers. Within it their number
+    /// grows as long as that makes them faster together.
+    #[arg(long, value_name = "N", default_value_t = 8,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit_link: u32,
 
     /// How long jobs are kept after they have ended, such as 12h or 90d, or 'forever'. Then they
     /// are deleted, unless they have a time of their own.
@@ -339,6 +353,10 @@ pub(crate) struct JobsFlags {
 /// A schedule submits a job whenever it is due; 'xdfs submit --every' makes one. Times that
 /// pass while the service doesn't run are made up for by one job.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  xdfs schedules
+  xdfs schedules --json")]
 pub(crate) struct SchedulesFlags {
     #[command(flatten)]
     pub(crate) reach: ReachFlags,

@@ -247,6 +247,9 @@ Examples:
     Schedules(SchedulesFlags),
     /// Delete a schedule of the service.
     #[cfg(feature = "service")]
+    #[command(after_help = "\
+Examples:
+  xdfs schedule delete ID")]
     Schedule {
         /// The action.
         #[command(subcommand)]

@@ -38,6 +38,31 @@ pub(super) async fn write_transition(
     Ok(())
 }
 
+/// Puts a job into the queue of its owner, its size and the servers of its next transfer.
+pub(super) async fn write_queue(connection: &mut Connection, id: JobId) -> Result<(), Fault> {
+    sqlx::query(
+        "UPDATE jobs SET
+         source_server = COALESCE((SELECT source_server FROM transfers
+             WHERE job_id = $1 AND state = 'waiting' ORDER BY position LIMIT 1), source_server),
+         target_server = COALESCE((SELECT target_server FROM transfers
+             WHERE job_id = $1 AND state = 'waiting' ORDER BY position LIMIT 1), target_server)
+         WHERE id = $1",
+    )
+    .bind(id.to_string())
+    .execute(&mut *connection)
+    .await
+    .map_err(fault)?;
+    sqlx::query(
+        "UPDATE jobs SET queue = owner || '|' || source_server || '|' || target_server || '|'
+         || CAST(is_large AS TEXT) WHERE id = $1",
+    )
+    .bind(id.to_string())
+    .execute(connection)
+    .await
+    .map_err(fault)?;
+    Ok(())
+}
+
 /// Changes the state of a job, and returns the state after it; `None` if there is nothing to
 /// change.
 pub(super) async fn change_in(
@@ -118,9 +143,23 @@ pub(super) async fn change_in(
         .execute(&mut *connection)
         .await
         .map_err(fault)?;
+        // It is to be tried at once, though its server was said to be down.
+        sqlx::query(
+            "UPDATE outages SET try_at = $2 WHERE try_at > $2 AND EXISTS (SELECT 1 FROM jobs
+             WHERE id = $1 AND (server = source_server OR server = target_server
+             OR server = source_server || ' -> ' || target_server))",
+        )
+        .bind(id.to_string())
+        .bind(at.microseconds())
+        .execute(&mut *connection)
+        .await
+        .map_err(fault)?;
     }
     if before.name().is_end() != after.name().is_end() {
         note_end(&mut *connection, id, after.name().is_end().then_some(at)).await?;
+    }
+    if after.worker().is_none() && !after.name().is_end() {
+        write_queue(&mut *connection, id).await?;
     }
     let names = (Some(before.name()), after.name());
     write_transition(connection, id, at, actor, names, reason).await?;

@@ -181,6 +181,7 @@ impl Store {
                 .map_err(fault)?;
         let detail = JobDetail {
             job: summary(&row)?,
+            waits_for: None,
             failures: failures_of(&mut transaction, id, "", 0, FAILURES_SHOWN).await?,
             transfers: transfers.iter().map(transfer).collect::<Result<_, _>>()?,
             transitions: transitions

@@ -3,7 +3,7 @@
 use sqlx::AssertSqlSafe;
 use xdfs::{Code, Fault};
 
-use super::changes::write_transition;
+use super::changes::{write_queue, write_transition};
 use super::rows::{id, text};
 use super::secrets::name_secrets;
 use super::{Connection, Store, fault, odd, webhooks};
@@ -97,6 +97,7 @@ pub(super) async fn insert(
     .execute(&mut *connection)
     .await
     .map_err(fault)?;
+    write_queue(&mut *connection, id).await?;
     name_secrets(&mut *connection, id, &submission.secrets).await?;
     if let Some(url) = &submission.webhook {
         webhooks::add(&mut *connection, id, url).await?;
@@ -122,18 +123,20 @@ async fn insert_transfers(
 ) -> Result<i64, Fault> {
     let mut statement = String::from(
         "INSERT INTO transfers (job_id, position, kind, source, target, spec, state,
-         attempts, bytes, files, failed) VALUES",
+         attempts, bytes, files, failed, source_server, target_server) VALUES",
     );
     for row in 0..specs.len() {
-        let first = 2 + row * 5;
+        let first = 2 + row * 7;
         let comma = if row == 0 { "" } else { "," };
         statement.push_str(&format!(
-            "{comma} ($1, ${}, ${}, ${}, ${}, ${}, 'waiting', 0, 0, 0, 0)",
+            "{comma} ($1, ${}, ${}, ${}, ${}, ${}, 'waiting', 0, 0, 0, 0, ${}, ${})",
             first,
             first + 1,
             first + 2,
             first + 3,
-            first + 4
+            first + 4,
+            first + 5,
+            first + 6
         ));
     }
     // The text has numbers of parameters only.
@@ -142,6 +145,7 @@ async fn insert_transfers(
     for spec in specs {
         query = query.bind(next).bind(spec.kind);
         query = query.bind(spec.source).bind(spec.target).bind(spec.text);
+        query = query.bind(spec.link.source).bind(spec.link.target);
         next += 1;
     }
     query.execute(connection).await.map_err(fault)?;

@@ -22,7 +22,8 @@ use crate::access::record::{Scope, Token, TokenRow};
 use crate::database::DatabaseUrl;
 use crate::id::JobId;
 use crate::model::{Counts, JobDetail, JobFilter, LiveTransfer};
-use crate::spec::Submission;
+use crate::scheduler::{Limits, Link};
+use crate::spec::{JobSettings, Submission};
 use crate::state::{Actor, Change, ProcessId, State, StateName, WorkerId};
 use crate::time::Time;
 
@@ -93,6 +94,8 @@ on_both!(
     a_process_without_a_lease_writes_nothing_more,
     a_job_is_claimed_once,
     a_claim_that_nobody_knows_of_is_given_back,
+    users_take_turns_and_a_server_that_is_down_is_tried_once,
+    of_many_jobs_only_the_first_of_each_queue_are_looked_at,
     sessions_and_tokens_end,
     the_sums_of_a_job_follow_its_transfers,
     labels_are_searched_for_what_they_contain,
@@ -141,8 +144,36 @@ fn worker() -> WorkerId {
     process().worker(1)
 }
 
+const LIMITS: Limits = Limits {
+    here: 1,
+    all: 1000,
+    user: 1000,
+    link: 1000,
+};
+
+/// Gives a job to the first worker of a process, which has none.
+async fn claim_of(store: &Store, process: &ProcessId) -> Result<Option<JobId>, Fault> {
+    Ok(claim_up_to(store, process, 1).await?.pop())
+}
+
+/// Gives jobs to a process, so that it has up to so many.
+async fn claim_up_to(store: &Store, process: &ProcessId, here: u32) -> Result<Vec<JobId>, Fault> {
+    // Their servers are known to take many.
+    sqlx::query(
+        "INSERT INTO links (source_server, target_server, jobs, pause_until, vain, bytes,
+         measured_at) SELECT DISTINCT source_server, target_server, 1000, 0, 0, 0, 0 FROM jobs
+         WHERE TRUE ON CONFLICT DO NOTHING",
+    )
+    .execute(&store.pool)
+    .await
+    .map_err(fault)?;
+    let limits = Limits { here, ..LIMITS };
+    let (claimed, _) = store.claim(process, limits, &mut 0).await?;
+    Ok(claimed.into_iter().map(|one| one.id).collect())
+}
+
 async fn claim(store: &Store) -> Result<Option<JobId>, Fault> {
-    store.claim(&process(), &worker()).await
+    claim_of(store, &process()).await
 }
 
 async fn a_job_goes_through_its_states_and_all_of_it_is_written(place: &Place) -> Outcome {
@@ -229,7 +260,7 @@ async fn a_postponed_job_is_taken_when_its_time_has_come(place: &Place) -> Outco
         store.set_retries(id, &worker(), 7).await?;
         let change = Change::Postpone(Box::new((&away).into()), at);
         store.change(id, change, &actor, "it is down").await?;
-        assert_eq!(store.next_retry().await?, Some(at));
+        assert_eq!(store.next_time().await?, (!is_due).then_some(at));
         let shown = store.job(id).await?.job;
         assert_eq!(shown.state, StateName::Retrying);
         assert_eq!(shown.not_before, Some(at));
@@ -245,7 +276,7 @@ async fn a_postponed_job_is_taken_when_its_time_has_come(place: &Place) -> Outco
         }
     }
     assert_eq!(claim(&store).await?, Some(id));
-    assert_eq!(store.next_retry().await?, None);
+    assert_eq!(store.next_time().await?, None);
     Ok(())
 }
 
@@ -330,7 +361,7 @@ async fn a_process_without_a_lease_writes_nothing_more(place: &Place) -> Outcome
     };
     for is_taken in [false, true] {
         if is_taken {
-            assert_eq!(store.claim(&next, &next.worker(1)).await?, Some(id));
+            assert_eq!(claim_of(&store, &next).await?, Some(id));
             assert_eq!(store.running_elsewhere(&process()).await?, [id]);
         }
         let before = store.job(id).await?;
@@ -374,14 +405,10 @@ async fn a_job_is_claimed_once(place: &Place) -> Outcome {
     for (number, store) in (0..).zip(stores.iter().cycle()).take(COUNT) {
         let store = store.clone();
         claims.spawn(async move {
-            let process = process();
-            // One that finds all others locked finds none.
-            loop {
-                let claimed = store.claim(&process, &process.worker(number)).await;
-                if let Some(id) = claimed.unwrap_or_else(|fault| panic!("{fault}")) {
-                    return id;
-                }
-            }
+            let process = ProcessId(number.to_string());
+            let claimed = claim_of(&store, &process).await;
+            let claimed = claimed.unwrap_or_else(|fault| panic!("{fault}"));
+            claimed.unwrap_or_else(|| panic!("there are as many jobs as processes"))
         });
     }
     let claimed = claims.join_all().await;
@@ -395,7 +422,7 @@ async fn a_claim_that_nobody_knows_of_is_given_back(place: &Place) -> Outcome {
     store.register(&process(), LEASE).await?;
     let first = store.submit(&submission("one"), "me", None).await?.id;
     let second = store.submit(&submission("two"), "me", None).await?.id;
-    while claim(&store).await?.is_some() {}
+    assert_eq!(claim_up_to(&store, &process(), 2).await?.len(), 2);
     store.give_back(&process(), &[second]).await?;
     assert_eq!(store.state(first).await?, State::Queued);
     assert_eq!(store.state(second).await?.name(), StateName::Running);
@@ -541,4 +568,123 @@ async fn labels_are_searched_for_what_they_contain(place: &Place) -> Outcome {
         assert!(store.jobs(&filter, None, 10).await?.is_empty());
     }
     Ok(())
+}
+
+async fn users_take_turns_and_a_server_that_is_down_is_tried_once(place: &Place) -> Outcome {
+    let store = place.open().await?;
+    let mut all = Vec::new();
+    for number in 0..30 {
+        // Most are of one who came first.
+        let owner = if number < 28 { "ann" } else { "bob" };
+        let submitted = submission(&number.to_string());
+        all.push(store.submit(&submitted, owner, None).await?.id);
+    }
+    let taken = claim_up_to(&store, &process(), 4).await?;
+    let mut owners = Vec::new();
+    for id in &taken {
+        owners.push(store.job(*id).await?.job.owner);
+    }
+    owners.sort();
+    assert_eq!(owners, ["ann", "ann", "bob", "bob"]);
+    let limits = Limits { here: 4, ..LIMITS };
+    let waits = store.waits_for(&process(), limits, all[10]).await?;
+    let reason = waits.ok_or("it waits")?;
+    assert!(
+        reason.contains("which is the limit") && reason.contains(" jobs of ann"),
+        "{reason}"
+    );
+    assert_eq!(store.waits_for(&process(), LIMITS, taken[0]).await?, None);
+
+    // All of them find that the server is down, which is one failure.
+    let link = Link {
+        source: String::new(),
+        target: store.links().await?[0].target.clone(),
+    };
+    for id in &taken {
+        store.note_outage(&link, "it refuses").await?;
+        let away = Fault::new(Code::ConnectionRefused, "connect to", "it is down");
+        let change = Change::Postpone(Box::new((&away).into()), Time::from_microseconds(0));
+        store
+            .change(*id, change, &Actor::Service, "it is down")
+            .await?;
+    }
+    let outages = store.outages().await?;
+    assert_eq!(outages.len(), 1);
+    assert_eq!((&outages[0].server, outages[0].failures), (&link.target, 1));
+    assert!(claim_up_to(&store, &process(), 4).await?.is_empty());
+    let waits = store.waits_for(&process(), LIMITS, all[10]).await?;
+    assert!(waits.is_some_and(|reason| reason.contains("it refuses")));
+    // Its pause is over.
+    sqlx::query("UPDATE outages SET try_at = 0")
+        .execute(&store.pool)
+        .await?;
+    assert_eq!(claim_up_to(&store, &process(), 4).await?.len(), 1);
+    assert!(claim_up_to(&store, &process(), 4).await?.is_empty());
+    store.end_outage(&link).await?;
+    assert_eq!(claim_up_to(&store, &process(), 4).await?.len(), 3);
+    Ok(())
+}
+
+async fn of_many_jobs_only_the_first_of_each_queue_are_looked_at(place: &Place) -> Outcome {
+    let store = place.open().await?;
+    let first = store.submit(&submission("first"), "ann", None).await?.id;
+    for number in 0..40 {
+        store
+            .submit(&submission(&number.to_string()), "ann", None)
+            .await?;
+    }
+    let urgent = store.submit(&submission("urgent"), "ann", None).await?.id;
+    let settings = JobSettings {
+        priority: Some(5),
+        ..JobSettings::default()
+    };
+    let actor = Actor::User("ann".to_owned());
+    store.set(urgent, &settings, &actor, |_| true).await?;
+    let taken = claim_up_to(&store, &process(), 100).await?;
+    assert_eq!(
+        (taken.len(), taken[0], taken.contains(&first)),
+        (16, urgent, true)
+    );
+    assert_eq!(claim_up_to(&store, &process(), 100).await?.len(), 16);
+    Ok(())
+}
+
+#[cfg(unix)]
+#[test]
+fn a_backup_is_a_whole_database_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    on_sqlite("back up", async |place| {
+        let store = place.open().await?;
+        let id = store.submit(&submission("one"), "me", None).await?.id;
+        let Place::File(folder) = place else {
+            return Err("it is SQLite".into());
+        };
+        let (database, copy) = (folder.path().join("a?b %c#"), folder.path().join("copy"));
+        // It is used meanwhile.
+        let mut writing = store.begin().await?;
+        sqlx::query("UPDATE jobs SET label = 'later'")
+            .execute(&mut *writing)
+            .await?;
+        backup(&database, &copy).await?;
+        writing.commit().await?;
+        assert_eq!(
+            std::fs::metadata(&copy)?.permissions().mode() & 0o777,
+            0o600
+        );
+        let copied = Store::open(&copy).await?;
+        assert_eq!(copied.job(id).await?.job.label, "one");
+        let again = backup(&database, &copy).await;
+        assert_eq!(again.map_err(|fault| fault.code), Err(Code::AlreadyExists));
+        let none = backup(&folder.path().join("none"), &folder.path().join("other")).await;
+        assert_eq!(none.map_err(|fault| fault.code), Err(Code::NotFound));
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(folder.path())? {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        assert!(
+            names.iter().all(|name| !name.contains("unfinished")),
+            "{names:?}"
+        );
+        Ok(())
+    });
 }

@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::id::JobId;
 use crate::listed::hex;
 use crate::model::{Counts, TransferState};
+use crate::scheduler::Link;
 use crate::state::WorkerId;
 use crate::time::Time;
 
@@ -23,6 +24,8 @@ pub(crate) struct Task {
     pub(crate) text: String,
     /// Bytes that had arrived by earlier attempts.
     pub(crate) bytes: u64,
+    /// Its servers.
+    pub(crate) link: Link,
 }
 
 /// The end of a transfer.
@@ -68,6 +71,13 @@ async fn set_counts(
             .await
             .map_err(fault)?;
     }
+    if counts.is_large() {
+        sqlx::query("UPDATE jobs SET is_large = 1 WHERE id = $1 AND is_large = 0")
+            .bind(id.to_string())
+            .execute(connection)
+            .await
+            .map_err(fault)?;
+    }
     Ok(())
 }
 
@@ -76,7 +86,7 @@ impl Store {
     /// are no more.
     pub(crate) async fn tasks(&self, id: JobId, after: Option<u32>) -> Result<Vec<Task>, Fault> {
         let rows = sqlx::query(
-            "SELECT position, spec, bytes FROM transfers
+            "SELECT position, spec, bytes, source_server, target_server FROM transfers
              WHERE job_id = $1 AND position > $2 AND state = 'waiting' ORDER BY position LIMIT $3",
         )
         .bind(id.to_string())
@@ -90,6 +100,10 @@ impl Store {
                 position: small(row, "position")?,
                 text: text(row, "spec")?,
                 bytes: unsigned(row.try_get("bytes").map_err(fault)?),
+                link: Link {
+                    source: text(row, "source_server")?,
+                    target: text(row, "target_server")?,
+                },
             })
         };
         rows.iter().map(task).collect()

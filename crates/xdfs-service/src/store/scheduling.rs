@@ -1,0 +1,555 @@
+//! What the scheduler decides from, and what follows from its decisions.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use sqlx::Row as _;
+use xdfs::Fault;
+
+use super::changes::change_in;
+use super::open::Engine;
+use super::rows::{id, signed, small, text, time, unsigned};
+use super::{Connection, Row, Store, fault, odd};
+use crate::concurrency::{Concurrency, FIRST, MEASURED_OVER, Seen};
+use crate::id::JobId;
+use crate::model::{Decision, LinkState, ServerOutage};
+use crate::scheduler::{Limits, Link, Outage, Plan, Running, Situation, Wait, Waiting};
+use crate::state::{Actor, Change, ProcessId, WorkerId};
+use crate::time::Time;
+
+/// The pause before a server that is down is tried again; each further one is twice as long.
+const PAUSE_FIRST: Duration = Duration::from_secs(5);
+const PAUSE_MAX: Duration = Duration::from_secs(600);
+/// Decisions that are kept of a link.
+const DECISIONS_MAX: i64 = 50;
+/// A number by which processes take turns at the scheduler.
+const TURN: i64 = 0x7864_6673;
+
+/// A job that a worker has got.
+#[derive(Clone, Debug)]
+pub(crate) struct Claimed {
+    pub(crate) id: JobId,
+    pub(crate) worker: WorkerId,
+    pub(crate) link: Link,
+    /// Its server is known to be down.
+    pub(crate) is_probe: bool,
+}
+
+/// The jobs at the head of each queue: those of one user on one link, large or not. Each queue is
+/// found by a look at the index, since there may be many jobs and few queues.
+const HEADS: &str = "
+    WITH RECURSIVE queues (queue) AS (
+        SELECT MIN(queue) FROM jobs WHERE state IN ('queued', 'retrying')
+        UNION ALL
+        SELECT (SELECT MIN(jobs.queue) FROM jobs
+                WHERE state IN ('queued', 'retrying') AND jobs.queue > queues.queue)
+        FROM queues WHERE queues.queue IS NOT NULL
+    )
+    SELECT id, owner, source_server, target_server, is_large, priority,
+        COALESCE(not_before, starts_at) AS not_before
+    FROM queues JOIN jobs ON jobs.id IN (
+        SELECT id FROM jobs AS heads
+        WHERE heads.queue = queues.queue AND heads.state IN ('queued', 'retrying')
+        AND (heads.not_before IS NULL OR heads.not_before <= $1)
+        AND (heads.starts_at IS NULL OR heads.starts_at <= $1)
+        ORDER BY heads.priority DESC, heads.id LIMIT 16)
+    LIMIT 4096";
+
+fn link(row: &Row) -> Result<Link, Fault> {
+    Ok(Link {
+        source: text(row, "source_server")?,
+        target: text(row, "target_server")?,
+    })
+}
+
+fn is_set(row: &Row, column: &str) -> Result<bool, Fault> {
+    let number: i64 = row.try_get(column).map_err(fault)?;
+    Ok(number != 0)
+}
+
+fn waiting(row: &Row) -> Result<Waiting, Fault> {
+    Ok(Waiting {
+        id: id(row, "id")?,
+        owner: text(row, "owner")?,
+        link: link(row)?,
+        priority: row.try_get("priority").map_err(fault)?,
+        is_large: is_set(row, "is_large")?,
+        not_before: time(row, "not_before")?,
+    })
+}
+
+fn concurrency(row: &Row) -> Result<Concurrency, Fault> {
+    let rate: Option<i64> = row.try_get("rate_before").map_err(fault)?;
+    Ok(Concurrency {
+        jobs: small(row, "jobs")?,
+        rate_before: rate.map(unsigned),
+        pause_until: time(row, "pause_until")?.ok_or_else(|| odd("a link without a time"))?,
+        vain: small(row, "vain")?,
+    })
+}
+
+/// What is there to decide from, as this process sees it.
+async fn situation(
+    connection: &mut Connection,
+    process: &ProcessId,
+    limits: Limits,
+) -> Result<Situation, Fault> {
+    let now = Time::now();
+    let rows = sqlx::query(
+        "SELECT id, owner, source_server, target_server, is_large, has_yielded, state, process,
+         claimed_at FROM jobs WHERE worker IS NOT NULL",
+    )
+    .fetch_all(&mut *connection)
+    .await
+    .map_err(fault)?;
+    let mut running = Vec::new();
+    for row in &rows {
+        let is_running = text(row, "state")? == "running";
+        let its: Option<String> = row.try_get("process").map_err(fault)?;
+        running.push(Running {
+            id: id(row, "id")?,
+            owner: text(row, "owner")?,
+            link: link(row)?,
+            is_large: is_set(row, "is_large")?,
+            may_yield: is_running && !is_set(row, "has_yielded")?,
+            is_here: its.as_ref() == Some(&process.0),
+            since: time(row, "claimed_at")?.unwrap_or(now),
+        });
+    }
+    let rows = sqlx::query(HEADS)
+        .bind(now.microseconds())
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(fault)?;
+    let waiting: Vec<_> = rows.iter().map(waiting).collect::<Result<_, _>>()?;
+    let rows = sqlx::query("SELECT server, try_at, cause FROM outages")
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(fault)?;
+    let mut outages = HashMap::new();
+    for row in &rows {
+        let try_at = time(row, "try_at")?.ok_or_else(|| odd("an outage without a time"))?;
+        let cause = text(row, "cause")?;
+        outages.insert(text(row, "server")?, Outage { try_at, cause });
+    }
+    let rows = sqlx::query("SELECT source_server, target_server, jobs FROM links")
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(fault)?;
+    let mut links = HashMap::new();
+    for row in &rows {
+        links.insert(link(row)?, small(row, "jobs")?);
+    }
+    for job in &waiting {
+        links.entry(job.link.clone()).or_insert(FIRST);
+    }
+    Ok(Situation {
+        now,
+        limits,
+        links,
+        outages,
+        running,
+        waiting,
+    })
+}
+
+/// Locks a job that waits, so that it can be changed; `None` if it is changed already.
+async fn lock_waiting(
+    connection: &mut Connection,
+    engine: Engine,
+    id: JobId,
+) -> Result<Option<Waiting>, Fault> {
+    macro_rules! waiting_job {
+        ($lock:literal) => {
+            concat!(
+                "SELECT id, owner, source_server, target_server, is_large, priority,
+                 COALESCE(not_before, starts_at) AS not_before FROM jobs
+                 WHERE id = $1 AND state IN ('queued', 'retrying')",
+                $lock
+            )
+        };
+    }
+    // A user may be about to change it; the others needn't wait for that.
+    let statement = match engine {
+        Engine::Sqlite => waiting_job!(""),
+        Engine::Postgres => waiting_job!(" FOR UPDATE SKIP LOCKED"),
+    };
+    let row = sqlx::query(statement)
+        .bind(id.to_string())
+        .fetch_optional(connection)
+        .await
+        .map_err(fault)?;
+    row.as_ref().map(waiting).transpose()
+}
+
+/// A running job makes place: it is stopped, and waits again.
+async fn make_place(connection: &mut Connection, id: JobId, reason: &str) -> Result<(), Fault> {
+    for change in [Change::Pause, Change::Resume] {
+        change_in(&mut *connection, id, change, &Actor::Service, reason).await?;
+    }
+    sqlx::query("UPDATE jobs SET has_yielded = 1 WHERE id = $1")
+        .bind(id.to_string())
+        .execute(connection)
+        .await
+        .map_err(fault)?;
+    Ok(())
+}
+
+impl Store {
+    /// Gives jobs that wait to workers of a process, as the scheduler decides, and has one make
+    /// place if it says so. Returns what was claimed, and the one that makes place.
+    pub(crate) async fn claim(
+        &self,
+        process: &ProcessId,
+        limits: Limits,
+        number: &mut u64,
+    ) -> Result<(Vec<Claimed>, Option<JobId>), Fault> {
+        let mut transaction = self.begin().await?;
+        if self.engine == Engine::Postgres {
+            // Two at the same time would both take the last place.
+            sqlx::query("SELECT pg_advisory_xact_lock($1)")
+                .bind(TURN)
+                .execute(&mut *transaction)
+                .await
+                .map_err(fault)?;
+        }
+        let situation = situation(&mut transaction, process, limits).await?;
+        let Plan {
+            start, makes_place, ..
+        } = situation.plan();
+        let mut claimed = Vec::new();
+        for (id, reason) in start {
+            let Some(job) = lock_waiting(&mut transaction, self.engine, id).await? else {
+                continue;
+            };
+            *number += 1;
+            let worker = process.worker(*number);
+            let change = Change::Start(worker.clone());
+            let actor = Actor::Worker(worker.clone());
+            change_in(&mut transaction, id, change, &actor, &reason).await?;
+            sqlx::query("UPDATE jobs SET process = $2, claimed_at = $3 WHERE id = $1")
+                .bind(id.to_string())
+                .bind(process.to_string())
+                .bind(situation.now.microseconds())
+                .execute(&mut *transaction)
+                .await
+                .map_err(fault)?;
+            claimed.push(Claimed {
+                id,
+                worker,
+                is_probe: situation.is_down(&job.link),
+                link: job.link,
+            });
+        }
+        if let Some((id, reason)) = &makes_place {
+            make_place(&mut transaction, *id, reason).await?;
+        }
+        let makes_place = makes_place.map(|(id, _)| id);
+        if !claimed.is_empty() || makes_place.is_some() {
+            transaction.commit().await.map_err(fault)?;
+        }
+        Ok((claimed, makes_place))
+    }
+
+    /// Why a job waits; `None` if it doesn't, or is about to start.
+    pub(crate) async fn waits_for(
+        &self,
+        process: &ProcessId,
+        limits: Limits,
+        job: JobId,
+    ) -> Result<Option<String>, Fault> {
+        let mut transaction = self.begin_reading().await?;
+        let row = sqlx::query(
+            "SELECT id, owner, source_server, target_server, is_large, priority, queue,
+             COALESCE(not_before, starts_at) AS not_before FROM jobs
+             WHERE id = $1 AND state IN ('queued', 'retrying')",
+        )
+        .bind(job.to_string())
+        .fetch_optional(&mut *transaction)
+        .await
+        .map_err(fault)?;
+        let Some(row) = row else { return Ok(None) };
+        let this = waiting(&row)?;
+        let row = sqlx::query(
+            "SELECT COUNT(*) AS count FROM jobs WHERE state IN ('queued', 'retrying')
+             AND queue = $1 AND (priority > $2 OR priority = $2 AND id < $3)",
+        )
+        .bind(text(&row, "queue")?)
+        .bind(this.priority)
+        .bind(job.to_string())
+        .fetch_one(&mut *transaction)
+        .await
+        .map_err(fault)?;
+        let before: i64 = row.try_get("count").map_err(fault)?;
+        let mut situation = situation(&mut transaction, process, limits).await?;
+        drop(transaction);
+        let (owner, link) = (this.owner.clone(), this.link.clone());
+        if situation.waiting.iter().all(|one| one.id != job) {
+            situation.waiting.push(this);
+        }
+        let wait = situation.plan().waits.remove(&job);
+        Ok(wait.map(|wait| match (&wait, before) {
+            (Wait::Limit(..) | Wait::Kept(..), 1..) => {
+                format!("{wait}; {before} jobs of {owner} on {link} come before it")
+            }
+            _ => wait.to_string(),
+        }))
+    }
+
+    /// The next time at which a job may be due without a change.
+    pub(crate) async fn next_time(&self) -> Result<Option<Time>, Fault> {
+        let row = sqlx::query(
+            "SELECT MIN(at) AS at FROM (
+                 SELECT MIN(COALESCE(not_before, starts_at)) AS at FROM jobs
+                 WHERE state IN ('queued', 'retrying')
+                 AND COALESCE(not_before, starts_at) > $1
+                 UNION ALL SELECT MIN(try_at) AS at FROM outages WHERE try_at > $1) AS times",
+        )
+        .bind(Time::now().microseconds())
+        .fetch_one(&self.pool)
+        .await
+        .map_err(fault)?;
+        time(&row, "at")
+    }
+
+    /// A worker couldn't reach the servers of a link.
+    pub(crate) async fn note_outage(&self, link: &Link, cause: &str) -> Result<(), Fault> {
+        let now = Time::now();
+        let mut transaction = self.begin().await?;
+        let server = link.outage();
+        let row = sqlx::query("SELECT failures, try_at FROM outages WHERE server = $1")
+            .bind(&server)
+            .fetch_optional(&mut *transaction)
+            .await
+            .map_err(fault)?;
+        let failures = match &row {
+            None => 0,
+            // Several jobs that find the same are one failure.
+            Some(row) if time(row, "try_at")? > Some(now) => return Ok(()),
+            Some(row) => small(row, "failures")?,
+        };
+        let pause = PAUSE_FIRST.saturating_mul(1 << failures.min(16));
+        sqlx::query(
+            "INSERT INTO outages (server, failures, try_at, cause) VALUES ($1, $2, $3, $4)
+             ON CONFLICT (server) DO UPDATE SET failures = excluded.failures,
+             try_at = excluded.try_at, cause = excluded.cause",
+        )
+        .bind(&server)
+        .bind(i64::from(failures) + 1)
+        .bind(now.after(pause.min(PAUSE_MAX)).microseconds())
+        .bind(cause)
+        .execute(&mut *transaction)
+        .await
+        .map_err(fault)?;
+        transaction.commit().await.map_err(fault)
+    }
+
+    /// The servers of a link answer: their jobs needn't wait any longer.
+    pub(crate) async fn end_outage(&self, link: &Link) -> Result<(), Fault> {
+        let mut transaction = self.begin().await?;
+        let [source, target, both] = link.outages();
+        sqlx::query("DELETE FROM outages WHERE server IN ($1, $2, $3)")
+            .bind(&source)
+            .bind(&target)
+            .bind(both)
+            .execute(&mut *transaction)
+            .await
+            .map_err(fault)?;
+        sqlx::query(
+            "UPDATE jobs SET not_before = $1 WHERE state = 'retrying' AND not_before > $1
+             AND source_server = $2 AND target_server = $3",
+        )
+        .bind(Time::now().microseconds())
+        .bind(source)
+        .bind(target)
+        .execute(&mut *transaction)
+        .await
+        .map_err(fault)?;
+        transaction.commit().await.map_err(fault)
+    }
+
+    /// Adds bytes that were moved on a link, and decides about its concurrency, if its rate was
+    /// measured for long enough. Whether more jobs may run.
+    pub(crate) async fn measure(
+        &self,
+        process: &ProcessId,
+        limits: Limits,
+        moved: &BTreeMap<Link, u64>,
+    ) -> Result<bool, Fault> {
+        let mut grown = false;
+        let mut transaction = self.begin().await?;
+        let mut seen = None;
+        for (link, bytes) in moved {
+            let now = Time::now();
+            let first = Concurrency::default();
+            sqlx::query(
+                "INSERT INTO links (source_server, target_server, jobs, pause_until, vain, bytes,
+                 measured_at) VALUES ($1, $2, $3, $4, 0, 0, $5) ON CONFLICT DO NOTHING",
+            )
+            .bind(&link.source)
+            .bind(&link.target)
+            .bind(i64::from(first.jobs))
+            .bind(first.pause_until.microseconds())
+            .bind(now.microseconds())
+            .execute(&mut *transaction)
+            .await
+            .map_err(fault)?;
+            let row = sqlx::query(
+                "UPDATE links SET bytes = bytes + $3 WHERE source_server = $1 AND target_server = $2
+                 RETURNING jobs, rate_before, pause_until, vain, bytes, measured_at",
+            )
+            .bind(&link.source)
+            .bind(&link.target)
+            .bind(signed(*bytes))
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(fault)?;
+            let since = time(&row, "measured_at")?.unwrap_or(now);
+            let seconds = now.seconds_since(since);
+            if seconds < MEASURED_OVER.as_secs_f64() {
+                continue;
+            }
+            let bytes: i64 = row.try_get("bytes").map_err(fault)?;
+            let rate = rate(unsigned(bytes), seconds);
+            if seen.is_none() {
+                seen = Some(situation(&mut transaction, process, limits).await?);
+            }
+            let situation = seen.as_ref().ok_or_else(|| odd("no situation"))?;
+            let before = concurrency(&row)?;
+            let decided = before.after(Seen {
+                now,
+                rate,
+                running: situation.running_on(link),
+                is_waited_for: situation.is_waited_for(link),
+                limit: limits.link,
+            });
+            let next = decided.as_ref().map_or(&before, |(next, _)| next);
+            grown |= next.jobs > before.jobs;
+            sqlx::query(
+                "UPDATE links SET jobs = $3, rate_before = $4, pause_until = $5, vain = $6,
+                 rate = $7, bytes = 0, measured_at = $8
+                 WHERE source_server = $1 AND target_server = $2",
+            )
+            .bind(&link.source)
+            .bind(&link.target)
+            .bind(i64::from(next.jobs))
+            .bind(next.rate_before.map(signed))
+            .bind(next.pause_until.microseconds())
+            .bind(i64::from(next.vain))
+            .bind(signed(rate))
+            .bind(now.microseconds())
+            .execute(&mut *transaction)
+            .await
+            .map_err(fault)?;
+            if let Some((next, reason)) = &decided {
+                decide(&mut transaction, link, now, next.jobs, reason).await?;
+            }
+        }
+        transaction.commit().await.map_err(fault)?;
+        Ok(grown)
+    }
+
+    /// The links of which something is known, with the last decisions about each, the newest first.
+    pub(crate) async fn links(&self) -> Result<Vec<LinkState>, Fault> {
+        let mut transaction = self.begin_reading().await?;
+        let rows = sqlx::query("SELECT * FROM links ORDER BY source_server, target_server")
+            .fetch_all(&mut *transaction)
+            .await
+            .map_err(fault)?;
+        let mut links = Vec::new();
+        for row in &rows {
+            let link = link(row)?;
+            let decisions = sqlx::query(
+                "SELECT at, jobs, reason FROM link_decisions
+                 WHERE source_server = $1 AND target_server = $2 ORDER BY number DESC",
+            )
+            .bind(&link.source)
+            .bind(&link.target)
+            .fetch_all(&mut *transaction)
+            .await
+            .map_err(fault)?;
+            let decision = |row: &Row| {
+                Ok(Decision {
+                    at: time(row, "at")?.ok_or_else(|| odd("a decision without a time"))?,
+                    jobs_max: small(row, "jobs")?,
+                    reason: text(row, "reason")?,
+                })
+            };
+            let rate: Option<i64> = row.try_get("rate").map_err(fault)?;
+            links.push(LinkState {
+                source: link.source,
+                target: link.target,
+                jobs_max: small(row, "jobs")?,
+                rate_bytes_per_s: rate.map(unsigned),
+                decisions: decisions
+                    .iter()
+                    .map(decision)
+                    .collect::<Result<_, Fault>>()?,
+            });
+        }
+        Ok(links)
+    }
+
+    /// The servers that are down.
+    pub(crate) async fn outages(&self) -> Result<Vec<ServerOutage>, Fault> {
+        let rows =
+            sqlx::query("SELECT server, failures, try_at, cause FROM outages ORDER BY server")
+                .fetch_all(&self.pool)
+                .await
+                .map_err(fault)?;
+        let outage = |row: &Row| {
+            Ok(ServerOutage {
+                server: text(row, "server")?,
+                failures: small(row, "failures")?,
+                try_at: time(row, "try_at")?.ok_or_else(|| odd("an outage without a time"))?,
+                cause: text(row, "cause")?,
+            })
+        };
+        rows.iter().map(outage).collect()
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a rate for a comparison"
+)]
+fn rate(bytes: u64, seconds: f64) -> u64 {
+    (bytes as f64 / seconds) as u64
+}
+
+/// Stores a decision about a link, and forgets old ones.
+async fn decide(
+    connection: &mut Connection,
+    link: &Link,
+    at: Time,
+    jobs: u32,
+    reason: &str,
+) -> Result<(), Fault> {
+    sqlx::query(
+        "INSERT INTO link_decisions (source_server, target_server, number, at, jobs, reason)
+         SELECT $1, $2, COALESCE(MAX(number), 0) + 1, $3, $4, $5 FROM link_decisions
+         WHERE source_server = $1 AND target_server = $2",
+    )
+    .bind(&link.source)
+    .bind(&link.target)
+    .bind(at.microseconds())
+    .bind(i64::from(jobs))
+    .bind(reason)
+    .execute(&mut *connection)
+    .await
+    .map_err(fault)?;
+    sqlx::query(
+        "DELETE FROM link_decisions WHERE source_server = $1 AND target_server = $2
+         AND number <= (SELECT MAX(number) FROM link_decisions
+         WHERE source_server = $1 AND target_server = $2) - $3",
+    )
+    .bind(&link.source)
+    .bind(&link.target)
+    .bind(DECISIONS_MAX)
+    .execute(connection)
+    .await
+    .map_err(fault)?;
+    Ok(())
+}
