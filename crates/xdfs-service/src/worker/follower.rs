@@ -128,7 +128,7 @@ impl Follower<'_> {
         running.wait()
     }
 
-    /// Tells the scheduler what it has to know.
+    /// Gives the scheduler what it has to know.
     async fn measure(&mut self) {
         let store = &self.workers.store;
         let bytes = self.counts.bytes;
