@@ -191,7 +191,7 @@ pub(crate) async fn submit(
 /// Reads a body. Returns its digest too.
 pub(crate) async fn read<T: DeserializeOwned>(operation: &str, body: Body) -> Answer<(String, T)> {
     let body = bodies::read(body).await?;
-    let value = serde_json::from_slice(&body).map_err(|error| {
+    let value = serde_json::from_slice(&bodies::with_whole_numbers(&body)).map_err(|error| {
         let fault = Fault::new(Code::InvalidArgument, operation, error.to_string());
         Problem::with_status(StatusCode::BAD_REQUEST, fault)
     })?;

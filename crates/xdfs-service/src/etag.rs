@@ -103,15 +103,21 @@ fn tags(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Vec<String>>, P
             let is_tag =
                 tag == "*" || opaque.len() >= 2 && opaque.starts_with('"') && opaque.ends_with('"');
             if !is_tag {
-                let cause = "it is no list of entity tags in quotes";
-                let fault = Fault::new(Code::InvalidArgument, "read the header", cause);
-                let fault = fault.path(name.as_str());
-                return Err(Problem::with_status(StatusCode::BAD_REQUEST, fault));
+                return Err(no_tags(name));
             }
             tags.push(tag.to_owned());
         }
     }
-    Ok(Some(tags))
+    match tags.is_empty() {
+        true => Err(no_tags(name)),
+        false => Ok(Some(tags)),
+    }
+}
+
+fn no_tags(name: &HeaderName) -> Problem {
+    let cause = "it is no list of entity tags in quotes";
+    let fault = Fault::new(Code::InvalidArgument, "read the header", cause);
+    Problem::with_status(StatusCode::BAD_REQUEST, fault.path(name.as_str()))
 }
 
 /// Gives answers in JSON their tags, and sends none that the client has.

@@ -81,6 +81,7 @@ fn text() -> Value {
         for (path, item) in operations {
             for (method, operation) in item {
                 set_words(operation);
+                set_stream(operation);
                 add_problems(&path, method, operation);
             }
         }
@@ -93,15 +94,41 @@ const CHANGES: [&str; 4] = ["pause", "resume", "cancel", "retry"];
 
 /// Says what a parameter can be, where its type doesn't.
 fn set_words(operation: &mut Value) {
-    for parameter in operation["parameters"].as_array_mut().into_iter().flatten() {
+    // An index would add what is missing.
+    let parameters = operation
+        .get_mut("parameters")
+        .and_then(Value::as_array_mut);
+    for parameter in parameters.into_iter().flatten() {
         match parameter["name"].as_str() {
             Some("change") => parameter["schema"]["enum"] = json!(CHANGES),
+            Some("at") => parameter["schema"] = transfers::place(),
             Some("If-Match") => {
                 parameter["schema"] =
                     json!({"type": "string", "pattern": "^(\\*|\"[!#-+--~]*\")$"});
             }
-            _ => {}
+            _ => set_range(&mut parameter["schema"]),
         }
+    }
+}
+
+/// Says how large a number can be: the formats of OpenAPI have a sign.
+fn set_range(schema: &mut Value) {
+    let most = match schema["format"].as_str() {
+        Some("int32") => json!(u32::MAX),
+        Some("int64") => json!(u64::MAX),
+        _ => return,
+    };
+    if let Some(schema) = schema.as_object_mut() {
+        schema.remove("format");
+        schema.entry("maximum").or_insert(most);
+    }
+}
+
+/// Leaves out the schema of a stream: that of one of its events isn't that of its text.
+fn set_stream(operation: &mut Value) {
+    let stream = operation.pointer_mut("/responses/200/content/text~1event-stream");
+    if let Some(stream) = stream.and_then(Value::as_object_mut) {
+        stream.remove("schema");
     }
 }
 
@@ -110,10 +137,16 @@ fn add_problems(path: &str, method: &str, operation: &mut Value) {
     let mut statuses = vec![("503", "The service is ending, or busy.")];
     if operation["security"] != json!([{}]) {
         statuses.push(("401", "The request has no valid token."));
+        statuses.push(("403", "The token or its user has no right to it."));
+        statuses.push((
+            "429",
+            "Too many wrong passwords have come from this address.",
+        ));
     }
     let parameters = operation["parameters"].as_array();
     let has_input = parameters.is_some_and(|parameters| !parameters.is_empty());
-    if has_input || method == "post" {
+    let has_body = matches!(method, "post" | "put" | "patch");
+    if has_input || has_body {
         statuses.push(("400", "It can't be read."));
         statuses.push((
             "422",
@@ -123,16 +156,20 @@ fn add_problems(path: &str, method: &str, operation: &mut Value) {
     if path.contains('{') || path.ends_with("/places") {
         statuses.push(("404", "There is none."));
     }
+    if path.ends_with("/manifest") {
+        statuses.push(("409", "The job hasn't succeeded."));
+    }
     if path.ends_with("/places") {
-        statuses.push(("403", "This user may not read it."));
         statuses.push((
             "424",
             "The server that it is on can't be reached, or refuses.",
         ));
     }
-    if method == "post" {
+    if method != "get" {
         statuses.push(("409", "It isn't possible in the state that things have."));
         statuses.push(("412", "It has changed since it was read."));
+    }
+    if has_body {
         statuses.push(("413", "It is too large."));
         statuses.push(("408", "It didn't come in time."));
     }
@@ -193,6 +230,42 @@ mod tests {
     fn the_changes_are_those_that_people_can_ask_for() {
         let all = CHANGES.map(crate::state::Change::of_person);
         assert!(all.iter().all(Option::is_some));
+    }
+
+    /// Looks at a value and all that is in it.
+    fn each(value: &Value, look: &mut impl FnMut(&str, &Value)) {
+        for (name, value) in value.as_object().into_iter().flatten() {
+            look(name, value);
+            each(value, look);
+        }
+        for value in value.as_array().into_iter().flatten() {
+            each(value, look);
+        }
+    }
+
+    #[test]
+    fn nothing_is_there_without_a_value() {
+        each(&text(), &mut |name, value| {
+            let is_value = matches!(name, "default" | "example" | "const");
+            assert!(is_value || !value.is_null(), "{name}");
+        });
+    }
+
+    #[test]
+    fn numbers_of_parameters_have_the_range_of_their_types() {
+        let mut most = BTreeSet::new();
+        each(&text(), &mut |name, parameters| {
+            if name == "parameters" {
+                for parameter in parameters.as_array().into_iter().flatten() {
+                    let schema = &parameter["schema"];
+                    if schema["type"].to_string().contains("integer") {
+                        assert!(schema["format"].is_null(), "{parameter}");
+                        most.insert(schema["maximum"].as_u64());
+                    }
+                }
+            }
+        });
+        assert_eq!(most, [1000, u64::from(u32::MAX), u64::MAX].map(Some).into());
     }
 
     #[test]

@@ -21,6 +21,8 @@ use crate::whose::{Whose, check_server_of_user};
 const OPERATION: &str = "browse";
 /// Most entries of an answer.
 const ENTRIES_MAX: usize = 5000;
+/// Most characters of a directory that is named.
+pub(crate) const PLACE_LENGTH_MAX: usize = 4096;
 /// Most directories that are read at the same time. One on a server that doesn't answer takes a
 /// thread until the session gives up.
 const READ_MAX: usize = 16;
@@ -93,6 +95,10 @@ impl Places {
     /// The place is none, or no directory; it can't be read or isn't read in time; or too many are
     /// read already.
     pub(crate) async fn list(&self, at: &str, keyring: Keyring) -> Result<PlaceListing, Fault> {
+        if at.chars().count() > PLACE_LENGTH_MAX {
+            let cause = format!("it has more than {PLACE_LENGTH_MAX} characters");
+            return Err(Fault::new(Code::InvalidArgument, "use the parameter", cause).path("at"));
+        }
         let place: JobPlace = at.parse()?;
         let permit = Arc::clone(&self.reads).try_acquire_owned().map_err(|_| {
             let cause = "too many directories are read at this moment";

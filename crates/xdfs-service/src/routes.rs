@@ -11,7 +11,7 @@ use std::sync::Arc;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{ConnectInfo, RawPathParams, Request, State};
 use axum::http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY,
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
@@ -27,7 +27,7 @@ use crate::id::{JobId, ScheduleId};
 use crate::page::{PageProblem, login, settings};
 use crate::problem::Problem;
 use crate::shared::Shared;
-use crate::store::{no_job, no_schedule};
+use crate::store::{Store, no_job, no_schedule};
 use crate::{api, openapi, page, secrets, tokens};
 
 /// Nothing from another host, nothing within the page, and no frame.
@@ -50,15 +50,22 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/api/v1/jobs/{id}/manifest", get(api::manifest))
         .route("/api/v1/jobs/{id}/transfers", get(api::transfers))
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(Arc::clone(&shared), api_job));
+        .layer(from_fn_with_state(
+            Arc::clone(&shared),
+            own::<JobId, Problem>,
+        ))
+        .layer(from_fn(job_methods));
     let schedules = Router::new()
         .route(
             "/api/v1/schedules/{id}",
             get(api::schedule).delete(api::delete_schedule),
         )
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(Arc::clone(&shared), api_schedule));
-    let account = Router::new()
+        .layer(from_fn_with_state(
+            Arc::clone(&shared),
+            own::<ScheduleId, Problem>,
+        ));
+    let account_api = Router::new()
         .route("/api/v1/tokens", get(tokens::list).post(tokens::make))
         .route("/api/v1/tokens/{token}", delete(tokens::revoke))
         .route("/api/v1/secrets", get(secrets::list))
@@ -67,7 +74,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
             put(secrets::set).delete(secrets::remove),
         )
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn(api_account));
+        .layer(from_fn(account::<Problem>));
     let api = Router::new()
         .route("/api/v1/jobs", get(api::list).post(api::submit))
         .route("/api/v1/events", get(api::all_events))
@@ -78,7 +85,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         )
         .merge(jobs)
         .merge(schedules)
-        .merge(account)
+        .merge(account_api)
         .route("/api/v1/places", get(api::places))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
@@ -92,11 +99,17 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/jobs/{id}/transfers", get(page::transfers))
         .route("/jobs/{id}/{change}", post(page::change))
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(Arc::clone(&shared), page_job));
+        .layer(from_fn_with_state(
+            Arc::clone(&shared),
+            own::<JobId, PageProblem>,
+        ));
     let schedule_pages = Router::new()
         .route("/schedules/{id}/delete", post(page::delete_schedule))
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(Arc::clone(&shared), page_schedule));
+        .layer(from_fn_with_state(
+            Arc::clone(&shared),
+            own::<ScheduleId, PageProblem>,
+        ));
     let account_pages = Router::new()
         .route("/settings", get(settings::show))
         .route("/settings/tokens", post(settings::make_token))
@@ -110,7 +123,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
             post(settings::remove_secret),
         )
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn(page_account));
+        .layer(from_fn(account::<PageProblem>));
     let pages = Router::new()
         .route("/", get(page::jobs))
         .route("/live", get(page::live_jobs))
@@ -185,11 +198,13 @@ fn peer(request: &Request) -> SocketAddr {
     )
 }
 
-async fn api_user(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
-    match identify(&shared, &mut request).await {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
-    }
+async fn api_user(
+    State(shared): State<Arc<Shared>>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    identify(&shared, &mut request).await?;
+    Ok(next.run(request).await)
 }
 
 async fn page_user(
@@ -221,96 +236,88 @@ fn id_in<T: FromStr<Err = Fault>>(
     Ok(id.parse()?)
 }
 
-/// Whether a user may see the job in the path. One of another user answers as one that doesn't
-/// exist.
-async fn may_see_job(
-    shared: &Shared,
-    user: &User,
-    path: Result<RawPathParams, RawPathParamsRejection>,
-) -> Result<(), Problem> {
-    let id: JobId = id_in(path)?;
-    match user.sees(&shared.store.owner(id).await?) {
-        true => Ok(()),
-        false => Err(no_job(id).into()),
+/// What belongs to a user, and is named by an id in the path.
+trait Owned: FromStr<Err = Fault> + Copy + Send {
+    /// The name of its owner.
+    fn owner(self, store: &Store) -> impl Future<Output = Result<String, Fault>> + Send;
+
+    /// The fault of one that doesn't exist.
+    fn missing(self) -> Fault;
+}
+
+impl Owned for JobId {
+    fn owner(self, store: &Store) -> impl Future<Output = Result<String, Fault>> + Send {
+        store.owner(self)
+    }
+
+    fn missing(self) -> Fault {
+        no_job(self)
     }
 }
 
-/// Likewise the schedule in the path.
-async fn may_see_schedule(
-    shared: &Shared,
-    user: &User,
-    path: Result<RawPathParams, RawPathParamsRejection>,
-) -> Result<(), Problem> {
-    let id: ScheduleId = id_in(path)?;
-    match user.sees(&shared.store.owner_of_schedule(id).await?) {
-        true => Ok(()),
-        false => Err(no_schedule(id).into()),
+impl Owned for ScheduleId {
+    fn owner(self, store: &Store) -> impl Future<Output = Result<String, Fault>> + Send {
+        store.owner_of_schedule(self)
+    }
+
+    fn missing(self) -> Fault {
+        no_schedule(self)
     }
 }
 
-async fn api_job(
+/// Lets a user see what belongs to that user. Something of another user answers as something that
+/// doesn't exist.
+async fn own<T: Owned, E: From<Problem>>(
     State(shared): State<Arc<Shared>>,
     Extension(user): Extension<User>,
     path: Result<RawPathParams, RawPathParamsRejection>,
     request: Request,
     next: Next,
-) -> Response {
-    match may_see_job(&shared, &user, path).await {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
-    }
+) -> Result<Response, E> {
+    let may_see = async {
+        let id: T = id_in(path)?;
+        match user.sees(&id.owner(&shared.store).await?) {
+            true => Ok(()),
+            false => Err(Problem::from(id.missing())),
+        }
+    };
+    may_see.await?;
+    Ok(next.run(request).await)
 }
 
-async fn api_schedule(
-    State(shared): State<Arc<Shared>>,
+/// Lets those in whose scope is everything that their user may.
+async fn account<E: From<Problem>>(
     Extension(user): Extension<User>,
-    path: Result<RawPathParams, RawPathParamsRejection>,
     request: Request,
     next: Next,
-) -> Response {
-    match may_see_schedule(&shared, &user, path).await {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
+) -> Result<Response, E> {
+    refuse_scope(&user, Scope::Admin)?;
+    Ok(next.run(request).await)
+}
+
+/// The methods of a job, and of a change of it, which has a colon: the router has one route for
+/// both. `None` for what is beneath a job.
+fn methods(path: &str) -> Option<&'static str> {
+    let name = path.strip_prefix("/api/v1/jobs/")?;
+    match (name.contains('/'), name.contains(':')) {
+        (true, _) => None,
+        (false, true) => Some("POST"),
+        (false, false) => Some("GET,HEAD,PATCH,DELETE"),
     }
 }
 
-async fn page_job(
-    State(shared): State<Arc<Shared>>,
-    Extension(user): Extension<User>,
-    path: Result<RawPathParams, RawPathParamsRejection>,
-    request: Request,
-    next: Next,
-) -> Response {
-    match may_see_job(&shared, &user, path).await {
-        Ok(()) => next.run(request).await,
-        Err(problem) => PageProblem::from(problem).into_response(),
-    }
-}
-
-async fn page_schedule(
-    State(shared): State<Arc<Shared>>,
-    Extension(user): Extension<User>,
-    path: Result<RawPathParams, RawPathParamsRejection>,
-    request: Request,
-    next: Next,
-) -> Response {
-    match may_see_schedule(&shared, &user, path).await {
-        Ok(()) => next.run(request).await,
-        Err(problem) => PageProblem::from(problem).into_response(),
-    }
-}
-
-async fn api_account(Extension(user): Extension<User>, request: Request, next: Next) -> Response {
-    match refuse_scope(&user, Scope::Admin) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
-    }
-}
-
-async fn page_account(Extension(user): Extension<User>, request: Request, next: Next) -> Response {
-    match refuse_scope(&user, Scope::Admin) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => PageProblem::from(problem).into_response(),
+async fn job_methods(request: Request, next: Next) -> Response {
+    let method = request.method();
+    let allowed = methods(request.uri().path());
+    match allowed.filter(|all| all.split(',').all(|one| one != method.as_str())) {
+        None => next.run(request).await,
+        Some(allowed) => {
+            let (parts, _) = request.into_parts();
+            let mut response = wrong_method(parts.headers, parts.method, parts.uri).await;
+            let headers = response.headers_mut();
+            headers.insert(ALLOW, HeaderValue::from_static(allowed));
+            response
+        }
     }
 }
 

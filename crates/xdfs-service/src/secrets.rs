@@ -34,6 +34,7 @@ pub struct SecretRequest {
     /// Its kind.
     pub kind: SecretKind,
     /// The secret itself.
+    #[schema(min_length = 1, max_length = 16_384)]
     pub value: String,
     /// The server that it is for, as `xdfs://user@host`: all jobs of the user log in to it with
     /// this, and it is shown to no other. None for jobs that name the secret.

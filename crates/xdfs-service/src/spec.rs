@@ -35,10 +35,7 @@ pub struct Submission {
     pub version: u32,
     /// A line for people. Empty for none.
     #[serde(default)]
-    #[schema(
-        max_length = 200,
-        pattern = r"^[^\u0000-\u001f\u007f-\u009f\ud800-\udfff]*$"
-    )]
+    #[schema(max_length = 200, pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$")]
     pub label: String,
     /// From -10 to 10: a job of a higher priority is taken first.
     #[serde(default)]
@@ -265,10 +262,7 @@ pub struct JobSettings {
     pub priority: Option<i8>,
     /// [`Submission::label`].
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(
-        max_length = 200,
-        pattern = r"^[^\u0000-\u001f\u007f-\u009f\ud800-\udfff]*$"
-    )]
+    #[schema(max_length = 200, pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$")]
     pub label: Option<String>,
     /// [`Submission::deadline`]; the inner `None` (`null`) is for none.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]

@@ -8,6 +8,10 @@ mod browser;
 mod interface;
 #[path = "rest/pages.rs"]
 mod pages;
+#[path = "rest/programs.rs"]
+mod programs;
+#[path = "rest/schemathesis.rs"]
+mod schemathesis;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -618,6 +622,18 @@ fn bad_requests_are_refused_with_what_is_wrong() {
             assert_eq!(answer.headers()["content-type"], kind, "{path}");
             assert!(answer.headers().contains_key("allow"), "{path}");
         }
+    }
+    // A job and a change of it have methods of their own.
+    let id = "018bcfe5-687b-7fff-bfff-ffffffffffff";
+    for (path, allowed) in [
+        (id.to_owned(), "GET,HEAD,PATCH,DELETE"),
+        (format!("{id}:pause"), "POST"),
+    ] {
+        let request = agent.options(format!("{}/api/v1/jobs/{path}", scene.url));
+        let request = request.header("Authorization", scene.token());
+        let answer = request.call().unwrap();
+        assert_eq!(status(&answer), 405, "{path}");
+        assert_eq!(answer.headers()["allow"], allowed, "{path}");
     }
 }
 

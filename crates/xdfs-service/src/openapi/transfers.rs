@@ -4,16 +4,18 @@
 use serde_json::{Map, Value, json};
 use xdfs::Job;
 
+use crate::places::PLACE_LENGTH_MAX;
+
 /// An absolute path on the machine of the service.
-const PATH: &str = r"^/[^\u0000-\u001f\u007f-\u009f\ud800-\udfff]*$";
-/// A URL of a server. A path has other bytes percent-encoded.
-const URL: &str = "^(xdfs|ssh|sshftp|ftp|ftps|gsiftp)://[a-z0-9]([a-z0-9-]*[a-z0-9])?\
-    (\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._/-]*)?$";
+const PATH: &str = r"^/[^\u0000-\u001f\u007f-\u009f]*$";
+/// A URL of a server. A path has other bytes percent-encoded, and names may begin with digits, if
+/// they aren't numbers.
+const URL: &str = "^(xdfs|ssh|sshftp|ftp|ftps|gsiftp)://[a-z]([a-z0-9-]*[a-z0-9])?\
+    (\\.[a-z]([a-z0-9-]*[a-z0-9])?)*(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._/-]*)?$";
 /// A name within a tree, without the signs of patterns.
 const NAME: &str = "^[A-Za-z0-9_][A-Za-z0-9._-]*$";
 /// Seconds.
 const DURATION: &str = r"^[0-9]{1,9}(\.[0-9]{1,9})?s$";
-const PLACE_LENGTH_MAX: u32 = 4096;
 
 /// A transfer of each kind.
 pub(super) fn schema() -> Value {
@@ -47,23 +49,29 @@ fn server() -> Value {
     json!({"type": "string", "maxLength": PLACE_LENGTH_MAX, "pattern": URL})
 }
 
+/// A place of a transfer.
+pub(super) fn place() -> Value {
+    json!({
+        "description": "A URL, or an absolute path on the machine of the service.",
+        "type": "string",
+        "maxLength": PLACE_LENGTH_MAX,
+        "anyOf": [{"pattern": PATH}, {"pattern": URL}],
+    })
+}
+
 /// The schema of a field with this value by default.
 fn of(name: &str, value: &Value) -> Value {
     let words = |words: &[&str]| json!({"type": "string", "enum": words});
     let or_null = |mut schema: Value| {
         schema["type"] = json!([schema["type"], "null"]);
-        if let Some(words) = schema["enum"].as_array_mut() {
+        // An index would add what is missing.
+        if let Some(words) = schema.get_mut("enum").and_then(Value::as_array_mut) {
             words.push(Value::Null);
         }
         schema
     };
     match (name, value) {
-        ("source" | "target", _) => json!({
-            "description": "A URL, or an absolute path on the machine of the service.",
-            "type": "string",
-            "maxLength": PLACE_LENGTH_MAX,
-            "anyOf": [{"pattern": PATH}, {"pattern": URL}],
-        }),
+        ("source" | "target", _) => place(),
         ("way", _) => words(&["any", "direct", "relayed"]),
         ("skip", _) => words(&[
             "never",

@@ -13,16 +13,7 @@ use xdfs_service::Submission;
 use xdfs_testkit::skip;
 
 use super::Scene;
-
-/// The path of a program.
-fn program(names: &[&str]) -> Option<PathBuf> {
-    let path = env::var_os("PATH")?;
-    let folders: Vec<_> = env::split_paths(&path).collect();
-    let mut paths = names
-        .iter()
-        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
-    paths.find(|path| path.is_file())
-}
+use super::programs::program;
 
 /// The folder with the packages that the script needs, installed if they are missing. An error is
 /// what stands in the way.
