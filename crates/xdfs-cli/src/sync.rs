@@ -268,6 +268,7 @@ fn sync(
                 path,
                 bytes,
                 digest,
+                ..
             } => reporter.tree_file(label, path, bytes, digest),
             TreeEvent::Warning(fault) => reporter.warn(fault),
             TreeEvent::Deletion(deletion) => reporter.sync_deletion(label, deletion),

@@ -350,14 +350,23 @@ pub(crate) async fn links(
     State(shared): State<Arc<Shared>>,
     Extension(user): Extension<User>,
 ) -> Answer<Json<Links>> {
+    Ok(Json(known_links(&shared, &user).await?))
+}
+
+/// What the scheduler knows of servers, for those who see the jobs of all users.
+pub(crate) async fn known_links(shared: &Shared, user: &User) -> Result<Links, Fault> {
     if user.only().is_some() {
         let cause = "they are those of all users, for administrators";
-        return Err(Fault::new(Code::PermissionDenied, "list the links", cause).into());
+        return Err(Fault::new(
+            Code::PermissionDenied,
+            "list the servers",
+            cause,
+        ));
     }
-    Ok(Json(Links {
+    Ok(Links {
         links: shared.store.links().await?,
         outages: shared.store.outages().await?,
-    }))
+    })
 }
 
 /// A job with its parts.
@@ -400,7 +409,8 @@ pub(crate) async fn files(
     let mut files = files.await?;
     let has_more = files.len() > limit as usize;
     files.truncate(limit as usize);
-    let next = files.last().filter(|_| has_more).map(Cursor::after);
+    let next = files.last().filter(|_| has_more);
+    let next = next.map(|one| Cursor::after(&one.file));
     Ok(Json(FilePage { files, next }))
 }
 

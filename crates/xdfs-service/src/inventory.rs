@@ -9,12 +9,12 @@ use tokio::sync::watch;
 use xdfs::operations::path::{join, last_part};
 use xdfs::operations::{PathSide, SidePath, Sum, Sums, WalkEntry, WalkOptions, WalkStep};
 use xdfs::{
-    ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, FileKind, Job, JobPlace,
-    TreeOptions,
+    ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, FileKind, FilePace, Job,
+    JobPlace, TreeOptions,
 };
 
 use crate::id::JobId;
-use crate::listed::{FilePath, ListedFile, hex};
+use crate::listed::{FilePath, JobFile, ListedFile, hex};
 use crate::sessions::TransferSessions;
 use crate::store::{Store, Unlisted};
 use crate::time::Time;
@@ -48,7 +48,7 @@ pub(crate) struct Inventory {
     id: JobId,
     position: u32,
     attempt: u32,
-    waiting: Vec<ListedFile>,
+    waiting: Vec<JobFile>,
     /// Some could not be stored.
     has_lost: bool,
 }
@@ -66,16 +66,28 @@ impl Inventory {
     }
 
     /// Adds a file that has arrived. One without a digest is looked at in the end.
-    pub(crate) fn add(&mut self, path: &[u8], bytes: u64, digest: &DigestValue) {
+    pub(crate) fn add(
+        &mut self,
+        path: &[u8],
+        bytes: u64,
+        digest: &DigestValue,
+        pace: Option<FilePace>,
+    ) {
         let DigestValue::Blake3(digest) = digest else {
             return;
         };
-        self.waiting.push(ListedFile {
+        let file = ListedFile {
             position: self.position,
             path: FilePath::new(path),
             bytes,
             blake3: hex(digest),
             at: Time::now(),
+        };
+        self.waiting.push(JobFile {
+            file,
+            attempts: self.attempt,
+            rate_bytes_per_s: pace.map(|pace| pace.bytes_per_second),
+            limited_by: pace.map(|pace| pace.limited_by.as_str().to_owned()),
         });
     }
 
@@ -229,7 +241,7 @@ impl Completion {
         target: &SidePath,
         seen: &mut Vec<FilePath>,
         sums: &mut Sums<'_>,
-        found: &mut Vec<ListedFile>,
+        found: &mut Vec<JobFile>,
     ) -> Result<(), Fault> {
         let attempt = (self.transfer.position, self.transfer.attempt);
         let unknown = self.store.see_files(self.id, attempt, std::mem::take(seen));
@@ -251,7 +263,7 @@ impl Completion {
     }
 
     /// Takes the digests that were asked for.
-    fn take(&self, sums: &mut Sums<'_>, found: &mut Vec<ListedFile>) -> Result<(), Fault> {
+    fn take(&self, sums: &mut Sums<'_>, found: &mut Vec<JobFile>) -> Result<(), Fault> {
         while let Some(sum) = sums.pop() {
             self.check()?;
             self.found(sum, found)?;
@@ -259,18 +271,24 @@ impl Completion {
         Ok(())
     }
 
-    fn found(&self, sum: Sum, found: &mut Vec<ListedFile>) -> Result<(), Fault> {
+    fn found(&self, sum: Sum, found: &mut Vec<JobFile>) -> Result<(), Fault> {
         let (value, bytes) = sum.digest?;
         let ChecksumValue::Blake3(digest) = value else {
             let cause = "the server has computed another digest than BLAKE3";
             return Err(Fault::new(Code::Unsupported, OPERATION, cause).path(sum.path));
         };
-        found.push(ListedFile {
+        let file = ListedFile {
             position: self.transfer.position,
             path: FilePath::new(sum.name),
             bytes,
             blake3: hex(&digest),
             at: Time::now(),
+        };
+        found.push(JobFile {
+            file,
+            attempts: self.transfer.attempt,
+            rate_bytes_per_s: None,
+            limited_by: None,
         });
         match found.len() >= BATCH {
             true => self.add(found),
@@ -278,7 +296,7 @@ impl Completion {
         }
     }
 
-    fn add(&self, found: &mut Vec<ListedFile>) -> Result<(), Fault> {
+    fn add(&self, found: &mut Vec<JobFile>) -> Result<(), Fault> {
         let added = self.store.add_files(self.id, self.transfer.attempt, found);
         self.runtime.block_on(added)?;
         found.clear();

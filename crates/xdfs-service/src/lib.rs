@@ -74,7 +74,7 @@ pub use curve::Curve;
 pub use database::DatabaseUrl;
 pub use failure::Failure;
 pub use id::{JobId, ScheduleId};
-pub use listed::{Cursor, FilePath, ListedFile};
+pub use listed::{Cursor, FilePath, JobFile, ListedFile};
 pub use manifest::{Manifest, manifest_key_file, read_manifest_key};
 pub use model::{
     Counts, Decision, EntryFailure, FailurePage, FilePage, JobDetail, JobPage, JobSummary,

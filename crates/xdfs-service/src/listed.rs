@@ -41,6 +41,21 @@ pub struct ListedFile {
     pub at: Time,
 }
 
+/// A file of a job, and how it was copied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct JobFile {
+    /// The file.
+    #[serde(flatten)]
+    pub file: ListedFile,
+    /// Attempts of its transfer until it had arrived.
+    pub attempts: u32,
+    /// Bytes that arrived in a second. None of a small file of a tree, which is copied together
+    /// with others, and of one that was there before.
+    pub rate_bytes_per_s: Option<u64>,
+    /// The limit of this rate.
+    pub limited_by: Option<String>,
+}
+
 /// The path of a file, relative to the target of its transfer; the name of a single file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "PathText", try_from = "PathText")]

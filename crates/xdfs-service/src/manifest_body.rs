@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha512};
 use xdfs::{Code, Fault};
 
 use crate::id::JobId;
-use crate::listed::Cursor;
+use crate::listed::{Cursor, JobFile};
 use crate::manifest::{Line, VERSION};
 use crate::shared::Shared;
 
@@ -94,8 +94,8 @@ impl Writer {
             }
             Part::Files(after) => {
                 let files = store.files(id, after, LINES).await?;
-                let next = files.last().map(Cursor::after);
-                for file in files {
+                let next = files.last().map(|one| Cursor::after(&one.file));
+                for JobFile { file, .. } in files {
                     self.files += 1;
                     self.bytes = self.bytes.saturating_add(file.bytes);
                     write(&mut out, &Line::File(file))?;

@@ -6,7 +6,7 @@ use xdfs::{Code, Fault};
 use crate::curve::Curve;
 use crate::failure::Failure;
 use crate::id::{JobId, ScheduleId};
-use crate::listed::{Cursor, ListedFile};
+use crate::listed::{Cursor, JobFile};
 use crate::spec::LABEL_MAX;
 use crate::state::StateName;
 use crate::time::Time;
@@ -286,6 +286,10 @@ pub struct LinkState {
     pub jobs_max: u32,
     /// The rate of all of them together, when it was measured last.
     pub rate_bytes_per_s: Option<u64>,
+    /// The limit of the largest transfer that ended of late.
+    pub limited_by: Option<String>,
+    /// When that ended.
+    pub limited_at: Option<Time>,
     /// The last changes of `jobs_max`, the newest first.
     pub decisions: Vec<Decision>,
 }
@@ -325,7 +329,7 @@ pub struct JobPage {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct FilePage {
     /// The files.
-    pub files: Vec<ListedFile>,
+    pub files: Vec<JobFile>,
     /// The cursor of the page that follows, for `after`; none after the last one.
     #[schema(value_type = Option<String>)]
     pub next: Option<Cursor>,

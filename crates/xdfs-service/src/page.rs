@@ -1,8 +1,10 @@
 //! The pages: rendered here, and kept up to date by fragments that come as events.
 
 mod curve;
+pub(crate) mod files;
 pub(crate) mod login;
 pub(crate) mod new;
+pub(crate) mod servers;
 pub(crate) mod settings;
 
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use serde::Deserialize;
-use xdfs::{Code, Fault};
+use xdfs::{Code, Fault, LimitedBy};
 
 use self::curve::Picture;
 use self::new::encoded;
@@ -40,10 +42,11 @@ const FAILURES_SHOWN: usize = 10;
 /// Entries and transfers on a page of their own.
 const ROWS_OF_PAGE: u32 = 100;
 /// The pages that every page links to.
-const PAGES: [(&str, &str); 4] = [
+const PAGES: [(&str, &str); 5] = [
     ("/", "Jobs"),
     ("/new", "New transfer"),
     ("/schedules", "Schedules"),
+    ("/servers", "Servers"),
     ("/settings", "Settings"),
 ];
 
@@ -108,6 +111,31 @@ fn size(bytes: u64) -> String {
         value if value < 9.995 => format!("{value:.2} {unit}"),
         value if value < 99.95 => format!("{value:.1} {unit}"),
         value => format!("{value:.0} {unit}"),
+    }
+}
+
+/// A number of things, as `1 file` or `3 files`.
+fn counted(count: usize, one: &str, many: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {many}"),
+    }
+}
+
+/// What limited a rate ([`LimitedBy`]), in words.
+fn limit(name: &str) -> &str {
+    let known = LimitedBy::ALL.into_iter().find(|one| one.as_str() == name);
+    match known {
+        Some(LimitedBy::SourceRead) => "reading at the source",
+        Some(LimitedBy::SenderCpu) => "the processor of the source",
+        Some(LimitedBy::RateLimit) => "the rate that was asked for",
+        Some(LimitedBy::RoundTrips) => "round trips to the server",
+        Some(LimitedBy::Network) => "the network",
+        Some(LimitedBy::ReceiverCpu) => "the processor of the target",
+        Some(LimitedBy::TargetWrite) => "writing at the target",
+        Some(LimitedBy::Durability) => "making files durable at the target",
+        // Of a newer version.
+        _ => name,
     }
 }
 
@@ -351,7 +379,7 @@ impl JobBody {
             },
             (None, Some(cause)) => format!("tried again after a failure: {cause}"),
             (None, None) => match transfers.clone().find_map(|one| one.limited_by.as_deref()) {
-                Some(limit) => format!("{}, limited by: {limit}", done(&job.counts)),
+                Some(name) => format!("{}, limited by {}", done(&job.counts), limit(name)),
                 None => done(&job.counts),
             },
         }

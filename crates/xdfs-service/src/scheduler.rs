@@ -25,6 +25,14 @@ pub(crate) struct Link {
     pub(crate) target: String,
 }
 
+/// What was carried on a link, since it was stored last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Carried {
+    pub(crate) bytes: u64,
+    /// The bytes of the largest transfer that has ended, and the limit of its rate.
+    pub(crate) largest: Option<(u64, &'static str)>,
+}
+
 impl Link {
     /// The name under which it is noted that it is down: that of its only server, or of both, since
     /// no one knows which of them it is.

@@ -31,7 +31,7 @@ use crate::inventory::{Completion, Inventory, ask_for_digests};
 use crate::lease::Lease;
 use crate::live::{Live, is_set};
 use crate::model::Counts;
-use crate::scheduler::{Limits, Link};
+use crate::scheduler::{Carried, Limits, Link};
 use crate::secret::{Keyring, SealingKey};
 use crate::sessions::{Sessions, TransferSessions};
 use crate::spec::check_for_user;
@@ -75,8 +75,8 @@ pub(crate) struct Workers {
     pub(crate) wake: Notify,
     pub(crate) lease: Lease,
     limits: Limits,
-    /// Bytes that were moved on links, and aren't stored yet.
-    moved: Mutex<BTreeMap<Link, u64>>,
+    /// What was moved on links, and isn't stored yet.
+    moved: Mutex<BTreeMap<Link, Carried>>,
     /// A job may have been claimed without an answer.
     unsure: AtomicBool,
     running: Mutex<HashMap<JobId, watch::Sender<bool>>>,
@@ -217,7 +217,16 @@ impl Workers {
     /// Bytes were moved on a link.
     fn moved(&self, link: &Link, bytes: u64) {
         let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
-        *moved.entry(link.clone()).or_default() += bytes;
+        moved.entry(link.clone()).or_default().bytes += bytes;
+    }
+
+    /// A transfer of so many bytes has ended on a link, with this limit of its rate.
+    fn limited(&self, link: &Link, bytes: u64, limited_by: &'static str) {
+        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        let largest = &mut moved.entry(link.clone()).or_default().largest;
+        if largest.is_none_or(|(before, _)| bytes >= before) {
+            *largest = Some((bytes, limited_by));
+        }
     }
 
     /// Measures the rates of links, and decides how many jobs may run on them. For ever.
@@ -578,7 +587,7 @@ impl Workers {
                     (&mut follower.inventory, &result)
                 {
                     let name = last_part(&file.target);
-                    inventory.add(name, file.bytes, &file.digest);
+                    inventory.add(name, file.bytes, &file.digest, Some(file.into()));
                 }
                 if let Some(inventory) = &mut follower.inventory {
                     stored!(id, inventory.end())?;
@@ -602,6 +611,9 @@ impl Workers {
             }
         }
         run.has_progress |= end.counts.bytes > task.bytes;
+        if let Some(limited_by) = end.limited_by {
+            self.limited(&task.link, end.counts.bytes, limited_by);
+        }
         if let Some(failure) = end
             .failure
             .as_ref()

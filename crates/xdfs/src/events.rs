@@ -123,6 +123,30 @@ impl TransferResult {
     }
 }
 
+/// The pace of a file of a tree that was a transfer of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FilePace {
+    /// Bytes per second, without those that an earlier attempt had made durable.
+    pub bytes_per_second: u64,
+    /// The limit of this rate.
+    pub limited_by: LimitedBy,
+}
+
+impl From<&TransferResult> for FilePace {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is positive, and a cast ends at the largest number"
+    )]
+    fn from(result: &TransferResult) -> Self {
+        Self {
+            bytes_per_second: result.bytes_per_second() as u64,
+            limited_by: result.time_shares.limited_by(),
+        }
+    }
+}
+
 impl From<Outcome> for TransferResult {
     fn from(outcome: Outcome) -> Self {
         Self {
@@ -167,6 +191,9 @@ pub enum TreeEvent<'a> {
         /// [`TreeOptions::file_digests`](crate::TreeOptions::file_digests). None if the session
         /// broke while it was in flight and it was found at the target.
         digest: &'a DigestValue,
+        /// Its own pace. None of a small file, which is moved together with others, and of one that
+        /// was there before.
+        pace: Option<FilePace>,
     },
     /// A problem that doesn't stop the tree, such as an unusable journal.
     Warning(&'a Fault),

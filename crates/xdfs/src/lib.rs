@@ -133,8 +133,8 @@ pub use between::{ServerFile, Way};
 pub use client::{Client, ClientOptions};
 pub use data_node::{DataNode, DataNodeHandle, DataNodeSettings};
 pub use events::{
-    Deletion, LimitedBy, Observer, Progress, QueueEvent, Silent, SyncStep, TimeShares, TimeSum,
-    TransferResult, TreeActivity, TreeCounts, TreeEvent, TreeResult,
+    Deletion, FilePace, LimitedBy, Observer, Progress, QueueEvent, Silent, SyncStep, TimeShares,
+    TimeSum, TransferResult, TreeActivity, TreeCounts, TreeEvent, TreeResult,
 };
 pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
 pub use ftp::FtpSettings;

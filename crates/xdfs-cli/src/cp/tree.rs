@@ -291,6 +291,7 @@ fn copy_one(
                 path,
                 bytes,
                 digest,
+                ..
             } => reporter.tree_file(&label, path, bytes, digest),
             TreeEvent::Warning(fault) => reporter.warn(fault),
             TreeEvent::Step { step, path, from } => reporter.tree_step(step, path, from),

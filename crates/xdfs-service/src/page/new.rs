@@ -16,9 +16,9 @@ use xdfs::{
     TransferParameters, TreeJob, TreeOptions, Way,
 };
 
-use super::{PAGES, PageProblem, last_name, rendered, size};
+use super::{PAGES, PageProblem, counted, last_name, rendered, size};
 use crate::access::{User, digest, random};
-use crate::api::browse;
+use crate::api::{browse, check_rights};
 use crate::failure::Failure;
 use crate::model::JobFilter;
 use crate::places::{PlaceEntry, PlaceKind, PlaceListing};
@@ -130,13 +130,6 @@ impl PlaceKind {
 
     fn is_copied(self) -> bool {
         matches!(self, Self::Directory | Self::File | Self::Link)
-    }
-}
-
-fn counted(count: usize, one: &str, many: &str) -> String {
-    match count {
-        1 => format!("1 {one}"),
-        count => format!("{count} {many}"),
     }
 }
 
@@ -360,9 +353,16 @@ impl Options {
                 }
                 picks => {
                     let of = |kind: &str| picks.iter().filter(|(one, _)| one == kind).count();
-                    let trees = counted(of("tree"), "directory", "directories");
-                    let files = counted(picks.len() - of("tree"), "file", "files");
-                    lines.push(format!("Copy {trees} and {files} from {}:", self.source));
+                    let (trees, files) = (of("tree"), picks.len() - of("tree"));
+                    let kinds: Vec<_> = [
+                        (trees, counted(trees, "directory", "directories")),
+                        (files, counted(files, "file", "files")),
+                    ]
+                    .into_iter()
+                    .filter_map(|(count, text)| (count > 0).then_some(text))
+                    .collect();
+                    let kinds = kinds.join(" and ");
+                    lines.push(format!("Copy {kinds} from {}:", self.source));
                     let names: Vec<_> = picks
                         .iter()
                         .take(NAMES_SHOWN)
@@ -572,7 +572,7 @@ pub(crate) async fn start(
     let Form(StartFields { job, key }) = fields.map_err(bad_fields)?;
     let submission: Submission = serde_json::from_str(&job).map_err(bad_fields)?;
     shared.webhooks.check(submission.webhook.as_deref())?;
-    submission.check_for(user.is_administrator())?;
+    check_rights(&shared, &user, &submission).await?;
     let idempotency = Idempotency {
         key: &key,
         digest: &digest(&job),

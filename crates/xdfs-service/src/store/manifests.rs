@@ -6,7 +6,7 @@ use super::rows::{damaged, signed, small, text, time, unsigned};
 use super::states::{no_job, state_of};
 use super::{Connection, Row, Store, fault};
 use crate::id::JobId;
-use crate::listed::{Cursor, FilePath, ListedFile, ListedTransfer, bytes_of};
+use crate::listed::{Cursor, FilePath, JobFile, ListedFile, ListedTransfer, bytes_of};
 use crate::state::StateName;
 use crate::time::Time;
 
@@ -24,14 +24,21 @@ pub(crate) struct Unlisted {
     pub(crate) attempt: u32,
 }
 
-fn file(row: &Row) -> Result<ListedFile, Fault> {
+fn file(row: &Row) -> Result<JobFile, Fault> {
     let at = time(row, "at")?;
-    Ok(ListedFile {
+    let rate: Option<i64> = sqlx::Row::try_get(row, "rate").map_err(fault)?;
+    let file = ListedFile {
         position: small(row, "position")?,
         path: FilePath::from_column(&text(row, "path")?).ok_or_else(|| damaged("no path"))?,
         bytes: unsigned(sqlx::Row::try_get(row, "bytes").map_err(fault)?),
         blake3: text(row, "blake3")?,
         at: at.ok_or_else(|| damaged("a file without a time"))?,
+    };
+    Ok(JobFile {
+        file,
+        attempts: small(row, "attempts")?,
+        rate_bytes_per_s: rate.map(unsigned),
+        limited_by: sqlx::Row::try_get(row, "limited_by").map_err(fault)?,
     })
 }
 
@@ -69,15 +76,18 @@ impl Store {
         &self,
         id: JobId,
         attempt: u32,
-        files: &[ListedFile],
+        files: &[JobFile],
     ) -> Result<(), Fault> {
         let mut transaction = self.begin().await?;
-        for file in files {
+        for one in files {
+            let file = &one.file;
             sqlx::query(
-                "INSERT INTO manifest_files (job_id, position, path, bytes, blake3, at, attempt)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7)
+                "INSERT INTO manifest_files (job_id, position, path, bytes, blake3, at, attempt,
+                 attempts, rate, limited_by) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
                  ON CONFLICT (job_id, position, path) DO UPDATE SET bytes = excluded.bytes,
-                 blake3 = excluded.blake3, at = excluded.at, attempt = excluded.attempt",
+                 blake3 = excluded.blake3, at = excluded.at, attempt = excluded.attempt,
+                 attempts = excluded.attempts, rate = excluded.rate,
+                 limited_by = excluded.limited_by",
             )
             .bind(id.to_string())
             .bind(i64::from(file.position))
@@ -86,6 +96,9 @@ impl Store {
             .bind(&file.blake3)
             .bind(file.at.microseconds())
             .bind(i64::from(attempt))
+            .bind(i64::from(one.attempts))
+            .bind(one.rate_bytes_per_s.map(signed))
+            .bind(&one.limited_by)
             .execute(&mut *transaction)
             .await
             .map_err(fault)?;
@@ -225,7 +238,7 @@ impl Store {
         id: JobId,
         after: &Cursor,
         limit: u32,
-    ) -> Result<Vec<ListedFile>, Fault> {
+    ) -> Result<Vec<JobFile>, Fault> {
         let mut connection = self.pool.acquire().await.map_err(fault)?;
         let state = state_of(&mut connection, id).await?;
         state.ok_or_else(|| no_job(id))?;
@@ -237,7 +250,7 @@ impl Store {
                 .hint("submit it with a manifest: xdfs submit --manifest"));
         }
         let rows = sqlx::query(
-            "SELECT position, path, bytes, blake3, at FROM manifest_files
+            "SELECT position, path, bytes, blake3, at, attempts, rate, limited_by FROM manifest_files
              WHERE job_id = $1 AND (position, path) > ($2, $3)
              ORDER BY position, path LIMIT $4",
         )

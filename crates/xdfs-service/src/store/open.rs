@@ -24,7 +24,7 @@ const SQLITE_SETTINGS: &str = "PRAGMA busy_timeout = 30000; PRAGMA journal_mode 
 
 /// The steps to the schema, each with its number: what both SQLite and PostgreSQL understand. One
 /// that has been released is never changed.
-const MIGRATIONS: [(i64, &str, &str); 10] = [
+const MIGRATIONS: [(i64, &str, &str); 11] = [
     (1, "jobs", include_str!("../../migrations/0001_jobs.sql")),
     (2, "terms", include_str!("../../migrations/0002_terms.sql")),
     (
@@ -62,6 +62,11 @@ const MIGRATIONS: [(i64, &str, &str); 10] = [
         10,
         "scheduler",
         include_str!("../../migrations/0010_scheduler.sql"),
+    ),
+    (
+        11,
+        "limits",
+        include_str!("../../migrations/0011_limits.sql"),
     ),
 ];
 

@@ -13,7 +13,7 @@ use super::{Connection, Row, Store, fault, odd};
 use crate::concurrency::{Concurrency, FIRST, MEASURED_OVER, Seen};
 use crate::id::JobId;
 use crate::model::{Decision, LinkState, ServerOutage};
-use crate::scheduler::{Limits, Link, Outage, Plan, Running, Situation, Wait, Waiting};
+use crate::scheduler::{Carried, Limits, Link, Outage, Plan, Running, Situation, Wait, Waiting};
 use crate::state::{Actor, Change, ProcessId, WorkerId};
 use crate::time::Time;
 
@@ -374,12 +374,12 @@ impl Store {
         &self,
         process: &ProcessId,
         limits: Limits,
-        moved: &BTreeMap<Link, u64>,
+        moved: &BTreeMap<Link, Carried>,
     ) -> Result<bool, Fault> {
         let mut grown = false;
         let mut transaction = self.begin().await?;
         let mut seen = None;
-        for (link, bytes) in moved {
+        for (link, carried) in moved {
             let now = Time::now();
             let first = Concurrency::default();
             sqlx::query(
@@ -400,10 +400,23 @@ impl Store {
             )
             .bind(&link.source)
             .bind(&link.target)
-            .bind(signed(*bytes))
+            .bind(signed(carried.bytes))
             .fetch_one(&mut *transaction)
             .await
             .map_err(fault)?;
+            if let Some((_, limited_by)) = carried.largest {
+                sqlx::query(
+                    "UPDATE links SET limited_by = $3, limited_at = $4
+                     WHERE source_server = $1 AND target_server = $2",
+                )
+                .bind(&link.source)
+                .bind(&link.target)
+                .bind(limited_by)
+                .bind(now.microseconds())
+                .execute(&mut *transaction)
+                .await
+                .map_err(fault)?;
+            }
             let since = time(&row, "measured_at")?.unwrap_or(now);
             let seconds = now.seconds_since(since);
             if seconds < MEASURED_OVER.as_secs_f64() {
@@ -481,6 +494,8 @@ impl Store {
                 target: link.target,
                 jobs_max: small(row, "jobs")?,
                 rate_bytes_per_s: rate.map(unsigned),
+                limited_by: row.try_get("limited_by").map_err(fault)?,
+                limited_at: time(row, "limited_at")?,
                 decisions: decisions
                     .iter()
                     .map(decision)

@@ -236,9 +236,10 @@ impl Follower<'_> {
                 path,
                 bytes,
                 digest,
+                pace,
             } => {
                 if let Some(inventory) = &mut self.inventory {
-                    inventory.add(&path, bytes, &digest);
+                    inventory.add(&path, bytes, &digest, pace);
                 }
                 return false;
             }

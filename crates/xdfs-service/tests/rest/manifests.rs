@@ -6,7 +6,7 @@ use std::path::Path;
 
 use xdfs::{Code, Job, JobPlace, SyncJob, SyncOptions, TreeJob, TreeOptions, Way};
 use xdfs_service::{
-    FilePage, JobDetail, JobId, Manifest, StateName, Submission, manifest_key_file,
+    FilePage, JobDetail, JobFile, JobId, Manifest, StateName, Submission, manifest_key_file,
     read_manifest_key,
 };
 
@@ -129,8 +129,21 @@ fn a_finished_job_has_a_manifest_of_all_its_files() {
         let page: FilePage = serde_json::from_str(&text(get(path))).unwrap();
         assert!(page.files.len() <= 20);
         let name = |path: &[u8]| String::from_utf8(path.to_vec()).unwrap();
-        let found = page.files.iter();
-        names.extend(found.map(|one| (one.position, name(one.path.as_bytes()))));
+        for JobFile {
+            file,
+            attempts,
+            rate_bytes_per_s,
+            limited_by,
+        } in page.files
+        {
+            let path = name(file.path.as_bytes());
+            // Small files of a tree go together with others.
+            let is_own = file.position == 0 || path == "large";
+            assert_eq!(attempts, 1, "{path}");
+            assert_eq!(rate_bytes_per_s.is_some(), is_own, "{path}");
+            assert_eq!(limited_by.is_some(), is_own, "{path}");
+            names.push((file.position, path));
+        }
         let Some(next) = page.next else { break };
         after = format!("&after={next}");
     }
@@ -139,6 +152,9 @@ fn a_finished_job_has_a_manifest_of_all_its_files() {
     assert_eq!(status(&answer), 422);
     let page = text(get(format!("/jobs/{id}")));
     assert!(page.contains(&format!("/jobs/{id}/manifest")), "{page}");
+    let page = text(get(format!("/jobs/{id}/files")));
+    let shown = ["deep/er/39", "large", "3.15 MB", "/s</td>"];
+    assert!(shown.iter().all(|text| page.contains(text)), "{page}");
 
     // One that keeps no list, and one that has not succeeded.
     let plain = Submission::new("", vec![scene.upload(&file, "plain", None)]);

@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use super::{Scene, agent, status, text};
+use xdfs_service::Submission;
+use xdfs_testkit::wait;
+
+use super::{PATIENCE, Scene, agent, status, text};
 
 /// The value of a hidden field.
 fn field(page: &str, name: &str) -> String {
@@ -161,4 +164,32 @@ fn pages_can_be_filtered_and_turned() {
         assert_eq!(code, expected, "{path}: {page}");
         assert!(page.contains("<!DOCTYPE html>"), "{page}");
     }
+}
+
+#[test]
+fn servers_are_shown_with_what_limits_them() {
+    let scene = Scene::new();
+    let (_, empty) = scene.open("/servers");
+    assert!(empty.contains("Nothing was copied yet"), "{empty}");
+    let file = scene.path("file");
+    fs::write(&file, vec![7; 2_000_000]).unwrap();
+    let transfers = vec![scene.upload(&file, "copied", Some(2_000_000))];
+    let submission = Submission::new("", transfers);
+    let id = scene.client().submit(&submission, "1").unwrap().job.id;
+    let done = scene.until_ended(id);
+    let limit = done.transfers[0].limited_by.as_deref();
+    assert_eq!(limit, Some("rate-limit"), "{done:?}");
+    let came = wait::until(PATIENCE, || {
+        scene
+            .open("/servers")
+            .1
+            .contains("the rate that was asked for")
+    });
+    let (_, page) = scene.open("/servers");
+    assert!(came, "{page}");
+    let server = scene.server_url.trim_start_matches("xdfs://");
+    assert!(
+        page.contains(server) && page.contains("this machine"),
+        "{page}"
+    );
 }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use xdfs_proto::{Code, DigestValue, Fault};
 
-use crate::events::{Deletion, Progress, SyncStep, TransferResult, TreeEvent, TreeResult};
+use crate::events::{
+    Deletion, FilePace, Progress, SyncStep, TransferResult, TreeEvent, TreeResult,
+};
 use crate::retry::ReconnectEvent;
 use crate::tree::SyncResult;
 
@@ -37,6 +39,8 @@ pub enum JobEvent {
         bytes: u64,
         /// The digest of its content ([`TreeEvent::File`]).
         digest: DigestValue,
+        /// Its own pace ([`TreeEvent::File`]).
+        pace: Option<FilePace>,
     },
     /// Progress of a file, at most ten times a second.
     Progress(Progress),
@@ -98,10 +102,12 @@ impl From<TreeEvent<'_>> for JobEvent {
                 path,
                 bytes,
                 digest,
+                pace,
             } => Self::File {
                 path: path.to_vec(),
                 bytes,
                 digest: *digest,
+                pace,
             },
             TreeEvent::Warning(fault) => Self::Warning(fault.clone()),
             TreeEvent::Deletion(deletion) => Self::Deletion(deletion.clone()),

@@ -6,6 +6,7 @@ use xdfs_proto::{DigestKind, DigestValue, FileId, Limits};
 use xdfs_store::tree_journal::Mark;
 
 use super::options::SET_ID;
+use crate::events::FilePace;
 use crate::mtime::is_cut;
 use crate::paths::FileKind;
 
@@ -35,6 +36,8 @@ pub(super) struct Item {
     pub(super) mark: Option<Mark>,
     /// The digest of a file's content, if it was asked for and is known.
     pub(super) digest: DigestValue,
+    /// The pace of a file that is a transfer of its own, once it has arrived.
+    pub(super) pace: Option<FilePace>,
     /// Owner and group at the source, if they are to be kept.
     pub(super) owner: Option<(u32, u32)>,
     /// It has set-user-id or set-group-id, and isn't a directory.
@@ -92,6 +95,7 @@ impl Item {
             bytes,
             mark: None,
             digest: DigestValue::None,
+            pace: None,
             owner: None,
             has_set_id: false,
             has_cut_time: false,

@@ -140,6 +140,7 @@ impl Moving<'_, '_> {
                 self.report.result.matched_bytes += result.resumed_bytes;
                 item.bytes = result.bytes;
                 item.digest = result.digest;
+                item.pace = Some((&result).into());
                 let time = Duration::from_secs_f64(result.seconds);
                 self.run.add_time((result.time_shares, time));
                 if let Err(fault) = self.run.learn_server_run(&item.path, self.report) {

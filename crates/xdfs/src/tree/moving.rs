@@ -209,6 +209,7 @@ impl<'a> Report<'a> {
                 path: &item.path,
                 bytes: item.bytes,
                 digest: &item.digest,
+                pace: item.pace,
             });
         }
         match item.kind {

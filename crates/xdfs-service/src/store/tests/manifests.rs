@@ -2,16 +2,22 @@
 
 use super::*;
 use crate::failure::Failure;
-use crate::listed::{Cursor, FilePath, ListedFile};
+use crate::listed::{Cursor, FilePath, JobFile, ListedFile};
 use crate::model::WebhookState;
 
-fn file(position: u32, path: &[u8], bytes: u64) -> ListedFile {
-    ListedFile {
+fn file(position: u32, path: &[u8], bytes: u64) -> JobFile {
+    let file = ListedFile {
         position,
         path: FilePath::new(path),
         bytes,
         blake3: "ab".repeat(32),
         at: Time::from_microseconds(7),
+    };
+    JobFile {
+        file,
+        attempts: 1,
+        rate_bytes_per_s: (bytes > 4).then_some(bytes * 1000),
+        limited_by: (bytes > 4).then(|| "network".to_owned()),
     }
 }
 
@@ -49,10 +55,10 @@ pub(super) async fn a_list_has_what_was_seen_last_and_a_kill_loses_its_trust(
     loop {
         let page = store.files(id, &after, 2).await?;
         let Some(last) = page.last() else { break };
-        after = Cursor::after(last);
+        after = Cursor::after(&last.file);
         found.extend(page);
     }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found.sort_by(|a, b| a.file.path.cmp(&b.file.path));
     assert_eq!(found, [file(0, b"a", 5), all[1].clone(), all[2].clone()]);
     let early = store.check_manifest(id).await.map_err(|fault| fault.code);
     assert_eq!(early, Err(Code::Stale));
