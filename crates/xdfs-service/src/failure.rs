@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use xdfs::record::Record;
-use xdfs::{Code, Fault};
+use xdfs::{Code, Fault, Machine, Retry};
 
 use crate::time::Time;
 
@@ -52,18 +52,28 @@ impl From<&Fault> for Failure {
 }
 
 impl From<Failure> for Fault {
-    /// The fault that was written, without what has no text: paths that aren't UTF-8, and the
-    /// machine, which becomes a part of the cause.
+    /// The fault that was written, apart from the bytes of a path that isn't UTF-8.
     fn from(failure: Failure) -> Self {
         let mut codes = Code::ALL.iter().copied();
         let code = codes.find(|code| code.as_str() == failure.code);
-        let cause = match &failure.machine {
-            Some(machine) => format!("{} (on {machine})", failure.cause),
-            None => failure.cause,
-        };
-        Self::new(code.unwrap_or(Code::Internal), failure.operation, cause)
+        let code = code.unwrap_or(Code::Internal);
+        let fault = Self::new(code, failure.operation, failure.cause)
             .path(failure.path.unwrap_or_default())
             .hint(failure.hint.unwrap_or_default())
+            .retry(match (failure.retry.as_str(), failure.retry_after_ms) {
+                ("now", _) => Retry::Now,
+                ("after", Some(pause)) => Retry::AfterMs(pause),
+                _ => Retry::Never,
+            });
+        let fault = match failure.side.as_str() {
+            "remote" => fault.remote(),
+            _ => fault,
+        };
+        Self {
+            // Jobs find no machine but servers.
+            machine: failure.machine.map(Machine::server),
+            ..fault
+        }
     }
 }
 
@@ -111,7 +121,6 @@ impl Failure {
 
 #[cfg(test)]
 mod tests {
-    use xdfs::Retry;
 
     use super::*;
 
@@ -133,5 +142,10 @@ mod tests {
         let read = Fault::from(failure);
         assert_eq!((read.code, &read.path), (fault.code, &fault.path));
         assert_eq!((&read.cause, &read.hint), (&fault.cause, &fault.hint));
+        let far = fault.remote().at(&Machine::server("lab:2811"));
+        let read = Fault::from(Failure::from(&far));
+        assert_eq!(read, far);
+        let sentence = "server lab:2811: cannot write '/data/a': the disk is full";
+        assert_eq!(Failure::from(&far).sentence(), sentence);
     }
 }
