@@ -33,6 +33,7 @@ mod requirements;
 mod row;
 mod scratch;
 mod server;
+mod service;
 mod session;
 mod statistics;
 mod strangers;
@@ -95,6 +96,9 @@ fn main() -> ExitCode {
     if let Some((strangers::COMMAND, rest)) = arguments.split_first().map(|(w, r)| (w.as_str(), r))
     {
         return strangers::main(rest);
+    }
+    if let Some((service::COMMAND, rest)) = arguments.split_first().map(|(w, r)| (w.as_str(), r)) {
+        return service::main(rest);
     }
     let options = match Options::parse(&arguments) {
         Ok(options) => options,
