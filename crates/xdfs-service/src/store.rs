@@ -27,15 +27,19 @@ mod terms;
 mod tokens;
 mod transfers;
 mod webhooks;
+mod writing;
 
 use std::fmt::Display;
+use std::sync::Arc;
 
 use sqlx::any::AnyRow;
 use sqlx::error::ErrorKind;
 use sqlx::{Any, AnyConnection, AnyPool};
+use tokio::sync::Mutex;
 use xdfs::{Code, Fault, Retry};
 
 use self::open::Engine;
+use self::writing::Group;
 
 pub(crate) use self::backup::backup;
 pub(crate) use self::claims::Retries;
@@ -53,8 +57,8 @@ pub(crate) use self::webhooks::{Delivery, DueWebhook};
 type Connection = AnyConnection;
 /// A row of a result.
 type Row = AnyRow;
-/// A transaction, which is rolled back unless it is committed.
-type Transaction = sqlx::Transaction<'static, Any>;
+/// A transaction that only reads.
+type Reading = sqlx::Transaction<'static, Any>;
 
 const OPERATION: &str = "use the database of the service";
 /// Pause until the database is tried again.
@@ -65,6 +69,8 @@ const RETRY_AFTER_MS: u32 = 1000;
 pub(crate) struct Store {
     pool: AnyPool,
     engine: Engine,
+    /// That of SQLite.
+    group: Option<Arc<Mutex<Group>>>,
 }
 
 /// A failure of the database.

@@ -181,7 +181,7 @@ impl Store {
     ) -> Result<Option<State>, Fault> {
         let mut transaction = self.begin().await?;
         let after = change_in(&mut transaction, id, change, actor, reason).await?;
-        transaction.commit().await.map_err(fault)?;
+        transaction.commit().await?;
         Ok(after)
     }
 
@@ -204,7 +204,7 @@ impl Store {
             return Ok(None);
         }
         let after = change_in(&mut transaction, id, change, actor, reason).await?;
-        transaction.commit().await.map_err(fault)?;
+        transaction.commit().await?;
         Ok(Some(after))
     }
 

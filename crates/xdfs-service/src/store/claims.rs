@@ -45,6 +45,6 @@ impl Store {
             .execute(&mut *transaction)
             .await
             .map_err(fault)?;
-        transaction.commit().await.map_err(fault)
+        transaction.commit().await
     }
 }

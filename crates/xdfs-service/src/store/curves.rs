@@ -22,15 +22,15 @@ impl Store {
 
     /// Stores the curve of a job.
     pub(crate) async fn set_curve(&self, id: JobId, curve: &Curve) -> Result<(), Fault> {
-        sqlx::query(
-            "INSERT INTO curves (job_id, curve) VALUES ($1, $2)
+        self.write(
+            sqlx::query(
+                "INSERT INTO curves (job_id, curve) VALUES ($1, $2)
              ON CONFLICT (job_id) DO UPDATE SET curve = excluded.curve",
+            )
+            .bind(id.to_string())
+            .bind(serde_json::to_string(curve).map_err(odd)?),
         )
-        .bind(id.to_string())
-        .bind(serde_json::to_string(curve).map_err(odd)?)
-        .execute(&self.pool)
-        .await
-        .map_err(fault)?;
+        .await?;
         Ok(())
     }
 }

@@ -64,7 +64,7 @@ impl Store {
             .bind(microseconds(lease)),
         };
         added.execute(&mut *transaction).await.map_err(fault)?;
-        transaction.commit().await.map_err(fault)
+        transaction.commit().await
     }
 
     /// Renews the lease of a process. Whether it still had one.
@@ -78,22 +78,20 @@ impl Store {
                  CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) + $2 WHERE id = $1"
             }
         };
-        let renewed = sqlx::query(statement)
-            .bind(process.to_string())
-            .bind(microseconds(lease))
-            .execute(&self.pool)
-            .await
-            .map_err(fault)?;
+        let renewed = self
+            .write(
+                sqlx::query(statement)
+                    .bind(process.to_string())
+                    .bind(microseconds(lease)),
+            )
+            .await?;
         Ok(renewed.rows_affected() > 0)
     }
 
     /// Ends the lease of a process that has no job any more.
     pub(crate) async fn unregister(&self, process: &ProcessId) -> Result<(), Fault> {
-        sqlx::query("DELETE FROM processes WHERE id = $1")
-            .bind(process.to_string())
-            .execute(&self.pool)
-            .await
-            .map_err(fault)?;
+        self.write(sqlx::query("DELETE FROM processes WHERE id = $1").bind(process.to_string()))
+            .await?;
         Ok(())
     }
 
@@ -124,7 +122,7 @@ impl Store {
                 taken.push(id);
             }
         }
-        transaction.commit().await.map_err(fault)?;
+        transaction.commit().await?;
         Ok(taken)
     }
 
@@ -140,7 +138,7 @@ impl Store {
                 release(&mut transaction, id, "its claim was lost").await?;
             }
         }
-        transaction.commit().await.map_err(fault)
+        transaction.commit().await
     }
 
     /// The jobs of a process that are to be stopped.

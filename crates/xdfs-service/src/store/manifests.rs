@@ -103,7 +103,7 @@ impl Store {
             .await
             .map_err(fault)?;
         }
-        transaction.commit().await.map_err(fault)
+        transaction.commit().await
     }
 
     /// The number of files of an attempt.
@@ -133,13 +133,15 @@ impl Store {
         position: u32,
         attempt: u32,
     ) -> Result<(), Fault> {
-        sqlx::query("UPDATE transfers SET listed_from = $3 WHERE job_id = $1 AND position = $2")
+        self.write(
+            sqlx::query(
+                "UPDATE transfers SET listed_from = $3 WHERE job_id = $1 AND position = $2",
+            )
             .bind(id.to_string())
             .bind(i64::from(position))
-            .bind(i64::from(attempt) + 1)
-            .execute(&self.pool)
-            .await
-            .map_err(fault)?;
+            .bind(i64::from(attempt) + 1),
+        )
+        .await?;
         Ok(())
     }
 
@@ -191,7 +193,7 @@ impl Store {
                 unknown.push(path);
             }
         }
-        transaction.commit().await.map_err(fault)?;
+        transaction.commit().await?;
         Ok(unknown)
     }
 
@@ -204,28 +206,29 @@ impl Store {
         attempt: u32,
     ) -> Result<(), Fault> {
         loop {
-            let removed = sqlx::query(
-                "DELETE FROM manifest_files WHERE job_id = $1 AND position = $2 AND path IN
+            let removed = self
+                .write(
+                    sqlx::query(
+                        "DELETE FROM manifest_files WHERE job_id = $1 AND position = $2 AND path IN
                  (SELECT path FROM manifest_files
                   WHERE job_id = $1 AND position = $2 AND attempt < $3 LIMIT $4)",
-            )
-            .bind(id.to_string())
-            .bind(i64::from(position))
-            .bind(i64::from(attempt))
-            .bind(ROWS_MAX)
-            .execute(&self.pool)
-            .await
-            .map_err(fault)?;
+                    )
+                    .bind(id.to_string())
+                    .bind(i64::from(position))
+                    .bind(i64::from(attempt))
+                    .bind(ROWS_MAX),
+                )
+                .await?;
             if removed.rows_affected() == 0 {
                 break;
             }
         }
-        sqlx::query("UPDATE transfers SET listed = 1 WHERE job_id = $1 AND position = $2")
-            .bind(id.to_string())
-            .bind(i64::from(position))
-            .execute(&self.pool)
-            .await
-            .map_err(fault)?;
+        self.write(
+            sqlx::query("UPDATE transfers SET listed = 1 WHERE job_id = $1 AND position = $2")
+                .bind(id.to_string())
+                .bind(i64::from(position)),
+        )
+        .await?;
         Ok(())
     }
 

@@ -3,14 +3,17 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::{AnyPool, ConnectOptions as _, Connection as _, Executor as _, SqlSafeStr as _};
+use tokio::sync::Mutex;
 use xdfs::{Code, Fault, RemotePlace};
 
-use super::{OPERATION, Store, Transaction, fault};
+use super::writing::Group;
+use super::{OPERATION, Reading, Store, fault};
 use crate::database::DatabaseUrl;
 
 /// Connections of a process. SQLite has one writer at a time.
@@ -19,7 +22,7 @@ pub(super) const CONNECTIONS_MAX: u32 = 8;
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// What a connection with SQLite needs: it waits for another process such as a backup, writes a log
 /// ahead, and a commit is on the disk when it returns.
-const SQLITE_SETTINGS: &str = "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; \
+pub(super) const SQLITE_SETTINGS: &str = "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; \
     PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
 
 /// The steps to the schema, each with its number: what both SQLite and PostgreSQL understand. One
@@ -150,9 +153,17 @@ impl Store {
     ) -> Result<Self, Fault> {
         sqlx::any::install_default_drivers();
         let pool = pool.max_connections(CONNECTIONS_MAX);
-        let pool: AnyPool = pool.connect_with(options).await.map_err(fault)?;
-        let store = Self { pool, engine };
+        let pool: AnyPool = pool.connect_with(options.clone()).await.map_err(fault)?;
+        let mut store = Self {
+            pool,
+            engine,
+            group: None,
+        };
         store.migrate().await?;
+        if engine == Engine::Sqlite {
+            let group = Group::new(options).await?;
+            store.group = Some(Arc::new(Mutex::new(group)));
+        }
         Ok(store)
     }
 
@@ -179,19 +190,8 @@ impl Store {
         self.engine == Engine::Postgres
     }
 
-    /// Begins a transaction that writes.
-    pub(super) async fn begin(&self) -> Result<Transaction, Fault> {
-        let statement = match self.engine {
-            // It takes the lock at its beginning: one that reads first may find that what it read
-            // has changed.
-            Engine::Sqlite => "BEGIN IMMEDIATE",
-            Engine::Postgres => "BEGIN",
-        };
-        self.pool.begin_with(statement).await.map_err(fault)
-    }
-
     /// Begins a transaction that only reads, and reads what was there at one moment.
-    pub(super) async fn begin_reading(&self) -> Result<Transaction, Fault> {
+    pub(super) async fn begin_reading(&self) -> Result<Reading, Fault> {
         let statement = match self.engine {
             Engine::Sqlite => "BEGIN",
             Engine::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
@@ -201,6 +201,13 @@ impl Store {
 
     /// Ends the use of the database.
     pub(crate) async fn close(&self) {
+        if let Some(group) = &self.group {
+            // Nothing stays in the log beside the database.
+            let emptied = group.lock().await.empty_log().await;
+            if let Err(fault) = emptied {
+                tracing::debug!(%fault, "can't empty the log of the database");
+            }
+        }
         self.pool.close().await;
     }
 }

@@ -111,7 +111,7 @@ impl Store {
         .execute(&mut *transaction)
         .await
         .map_err(fault)?;
-        transaction.commit().await.map_err(fault)?;
+        transaction.commit().await?;
         Ok((id, true))
     }
 
@@ -168,11 +168,9 @@ impl Store {
     /// # Errors
     /// There is no such schedule.
     pub(crate) async fn delete_schedule(&self, id: ScheduleId) -> Result<(), Fault> {
-        let deleted = sqlx::query("DELETE FROM schedules WHERE id = $1")
-            .bind(id.to_string())
-            .execute(&self.pool)
-            .await
-            .map_err(fault)?;
+        let deleted = self
+            .write(sqlx::query("DELETE FROM schedules WHERE id = $1").bind(id.to_string()))
+            .await?;
         match deleted.rows_affected() {
             0 => Err(no_schedule(id)),
             _ => Ok(()),
@@ -248,7 +246,7 @@ impl Store {
             .execute(&mut *transaction)
             .await
             .map_err(fault)?;
-            transaction.commit().await.map_err(fault)?;
+            transaction.commit().await?;
             tracing::info!(%schedule, job = %last, "skipped a time: the last job has not ended");
             return Ok(None);
         }
@@ -267,7 +265,7 @@ impl Store {
                     .execute(&mut *transaction)
                     .await
                     .map_err(fault)?;
-                transaction.commit().await.map_err(fault)?;
+                transaction.commit().await?;
                 return Ok(None);
             }
             Err(fault) => return Err(fault),
@@ -282,7 +280,7 @@ impl Store {
         .execute(&mut *transaction)
         .await
         .map_err(fault)?;
-        transaction.commit().await.map_err(fault)?;
+        transaction.commit().await?;
         Ok(Some(job))
     }
 
@@ -307,17 +305,17 @@ impl Store {
                 continue;
             }
             tracing::warn!(%schedule, %again, "the clock was set back");
-            sqlx::query(
-                "UPDATE schedules SET next_at = $3, reckoned_at = $4
+            self.write(
+                sqlx::query(
+                    "UPDATE schedules SET next_at = $3, reckoned_at = $4
                  WHERE id = $1 AND next_at = $2",
+                )
+                .bind(schedule.to_string())
+                .bind(next.microseconds())
+                .bind(again.microseconds())
+                .bind(now.microseconds()),
             )
-            .bind(schedule.to_string())
-            .bind(next.microseconds())
-            .bind(again.microseconds())
-            .bind(now.microseconds())
-            .execute(&self.pool)
-            .await
-            .map_err(fault)?;
+            .await?;
         }
         Ok(())
     }

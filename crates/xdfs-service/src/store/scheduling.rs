@@ -246,7 +246,7 @@ impl Store {
         }
         let makes_place = makes_place.map(|(id, _)| id);
         if !claimed.is_empty() || makes_place.is_some() {
-            transaction.commit().await.map_err(fault)?;
+            transaction.commit().await?;
         }
         Ok((claimed, makes_place))
     }
@@ -341,7 +341,7 @@ impl Store {
         .execute(&mut *transaction)
         .await
         .map_err(fault)?;
-        transaction.commit().await.map_err(fault)
+        transaction.commit().await
     }
 
     /// The servers of a link answer: their jobs needn't wait any longer.
@@ -365,7 +365,7 @@ impl Store {
         .execute(&mut *transaction)
         .await
         .map_err(fault)?;
-        transaction.commit().await.map_err(fault)
+        transaction.commit().await
     }
 
     /// Adds bytes that were moved on a link, and decides about its concurrency, if its rate was
@@ -458,7 +458,7 @@ impl Store {
                 decide(&mut transaction, link, now, next.jobs, reason).await?;
             }
         }
-        transaction.commit().await.map_err(fault)?;
+        transaction.commit().await?;
         Ok(grown)
     }
 

@@ -77,7 +77,7 @@ impl Store {
             let fault = Fault::new(Code::LimitExceeded, "set the secret", cause);
             return Err(fault.hint("remove those that aren't used"));
         }
-        transaction.commit().await.map_err(fault)
+        transaction.commit().await
     }
 
     /// The secrets of a user, by name.
@@ -104,12 +104,13 @@ impl Store {
     /// # Errors
     /// There is none.
     pub(crate) async fn remove_secret(&self, owner: &str, name: &str) -> Result<(), Fault> {
-        let removed = sqlx::query("DELETE FROM secrets WHERE owner = $1 AND name = $2")
-            .bind(owner)
-            .bind(name)
-            .execute(&self.pool)
-            .await
-            .map_err(fault)?;
+        let removed = self
+            .write(
+                sqlx::query("DELETE FROM secrets WHERE owner = $1 AND name = $2")
+                    .bind(owner)
+                    .bind(name),
+            )
+            .await?;
         match removed.rows_affected() {
             0 => {
                 let cause = "there is none of this name";

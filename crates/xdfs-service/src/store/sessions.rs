@@ -52,7 +52,7 @@ impl Store {
         .execute(&mut *transaction)
         .await
         .map_err(fault)?;
-        transaction.commit().await.map_err(fault)
+        transaction.commit().await
     }
 
     /// A session that hasn't ended.
@@ -75,11 +75,10 @@ impl Store {
 
     /// Ends a session, if there is one.
     pub(crate) async fn end_session(&self, cookie_digest: &str) -> Result<(), Fault> {
-        sqlx::query("DELETE FROM sessions WHERE cookie_digest = $1")
-            .bind(cookie_digest)
-            .execute(&self.pool)
-            .await
-            .map_err(fault)?;
+        self.write(
+            sqlx::query("DELETE FROM sessions WHERE cookie_digest = $1").bind(cookie_digest),
+        )
+        .await?;
         Ok(())
     }
 }

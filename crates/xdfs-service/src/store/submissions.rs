@@ -6,6 +6,7 @@ use xdfs::{Code, Fault};
 use super::changes::{write_queue, write_transition};
 use super::rows::{id, text};
 use super::secrets::name_secrets;
+use super::writing::Length;
 use super::{Connection, Store, fault, odd, webhooks};
 use crate::id::{JobId, ScheduleId};
 use crate::spec::{Spec, Submission, Times};
@@ -188,7 +189,8 @@ impl Store {
         idempotency: Option<Idempotency<'_>>,
     ) -> Result<Submitted, Fault> {
         let specs = submission.specs()?.into_iter().map(Ok);
-        self.submit_all(submission, specs, owner, idempotency).await
+        self.submit_in(Length::Short, submission, specs, owner, idempotency)
+            .await
     }
 
     /// Adds a job with these transfers instead of its own, unless there is one with the key.
@@ -202,6 +204,18 @@ impl Store {
         owner: &str,
         idempotency: Option<Idempotency<'_>>,
     ) -> Result<Submitted, Fault> {
+        self.submit_in(Length::Long, submission, specs, owner, idempotency)
+            .await
+    }
+
+    async fn submit_in(
+        &self,
+        length: Length,
+        submission: &Submission,
+        specs: impl Iterator<Item = Result<Spec, Fault>> + Send,
+        owner: &str,
+        idempotency: Option<Idempotency<'_>>,
+    ) -> Result<Submitted, Fault> {
         let at = Time::now();
         let times = submission.times(at)?;
         if let Some(idempotency) = idempotency
@@ -209,7 +223,7 @@ impl Store {
         {
             return Ok(Submitted { id, is_new: false });
         }
-        let mut transaction = self.begin().await?;
+        let mut transaction = self.begin_of(length).await?;
         let terms = Terms {
             specs,
             times,
@@ -231,13 +245,13 @@ impl Store {
             .await
             .map_err(fault)?;
             if added.rows_affected() == 0 {
-                transaction.rollback().await.map_err(fault)?;
+                drop(transaction);
                 let id = self.submitted(owner, idempotency).await?;
                 let id = id.ok_or_else(|| odd("a key without a job"))?;
                 return Ok(Submitted { id, is_new: false });
             }
         }
-        transaction.commit().await.map_err(fault)?;
+        transaction.commit().await?;
         Ok(Submitted { id, is_new: true })
     }
 }

@@ -31,16 +31,16 @@ impl Store {
         position: u32,
         path: &[u8],
     ) -> Result<Option<Vec<u8>>, Fault> {
-        sqlx::query(
-            "UPDATE transfers SET target_path = $3
+        self.write(
+            sqlx::query(
+                "UPDATE transfers SET target_path = $3
              WHERE job_id = $1 AND position = $2 AND target_path IS NULL",
+            )
+            .bind(id.to_string())
+            .bind(i64::from(position))
+            .bind(hex(path)),
         )
-        .bind(id.to_string())
-        .bind(i64::from(position))
-        .bind(hex(path))
-        .execute(&self.pool)
-        .await
-        .map_err(fault)?;
+        .await?;
         self.target_path(id, position).await
     }
 }

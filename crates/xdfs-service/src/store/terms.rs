@@ -114,7 +114,7 @@ impl Store {
             let (names, reason) = ((Some(state), state), changes.join(", "));
             write_transition(&mut transaction, id, now, actor, names, &reason).await?;
         }
-        transaction.commit().await.map_err(fault)?;
+        transaction.commit().await?;
         Ok(true)
     }
 
@@ -182,7 +182,7 @@ impl Store {
             .await
             .map_err(fault)?;
         free_keys(&mut transaction).await?;
-        transaction.commit().await.map_err(fault)?;
+        transaction.commit().await?;
         Ok(true)
     }
 
@@ -209,7 +209,7 @@ impl Store {
         if marked > 0 {
             free_keys(&mut transaction).await?;
         }
-        transaction.commit().await.map_err(fault)?;
+        transaction.commit().await?;
         Ok(marked >= JOBS_MAX.unsigned_abs())
     }
 
@@ -238,7 +238,7 @@ impl Store {
                 room = room.saturating_sub_unsigned(removed);
             }
         }
-        transaction.commit().await.map_err(fault)?;
+        transaction.commit().await?;
         Ok(room <= 0)
     }
 }

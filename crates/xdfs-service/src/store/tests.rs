@@ -4,6 +4,7 @@
 mod manifests;
 mod schedules;
 mod terms;
+mod writing;
 
 use std::collections::BTreeSet;
 use std::error::Error;

@@ -61,7 +61,7 @@ impl Store {
             let fault = Fault::new(Code::LimitExceeded, "make a token", cause);
             return Err(fault.hint("revoke those that aren't used"));
         }
-        transaction.commit().await.map_err(fault)
+        transaction.commit().await
     }
 
     /// A token that hasn't ended.
@@ -94,13 +94,13 @@ impl Store {
     /// # Errors
     /// There is none.
     pub(crate) async fn revoke_token(&self, id: &str, owner: Option<&str>) -> Result<(), Fault> {
-        let revoked =
-            sqlx::query("DELETE FROM tokens WHERE id = $1 AND owner = COALESCE($2, owner)")
-                .bind(id)
-                .bind(owner)
-                .execute(&self.pool)
-                .await
-                .map_err(fault)?;
+        let revoked = self
+            .write(
+                sqlx::query("DELETE FROM tokens WHERE id = $1 AND owner = COALESCE($2, owner)")
+                    .bind(id)
+                    .bind(owner),
+            )
+            .await?;
         match revoked.rows_affected() {
             0 => {
                 let cause = "there is none with this id";

@@ -138,7 +138,7 @@ impl Store {
         .execute(&mut *transaction)
         .await
         .map_err(fault)?;
-        transaction.commit().await.map_err(fault)
+        transaction.commit().await
     }
 
     /// Adds entries of a transfer that failed.
@@ -163,7 +163,7 @@ impl Store {
             .await
             .map_err(fault)?;
         }
-        transaction.commit().await.map_err(fault)
+        transaction.commit().await
     }
 
     /// Stores how far a transfer is.
@@ -177,7 +177,7 @@ impl Store {
         let mut transaction = self.begin().await?;
         hold(&mut transaction, id, worker).await?;
         set_counts(&mut transaction, id, position, counts).await?;
-        transaction.commit().await.map_err(fault)
+        transaction.commit().await
     }
 
     /// A transfer is to be tried again later. Its failure is that of the job until then.
@@ -197,7 +197,7 @@ impl Store {
             .execute(&mut *transaction)
             .await
             .map_err(fault)?;
-        transaction.commit().await.map_err(fault)
+        transaction.commit().await
     }
 
     /// A transfer has succeeded or failed.
@@ -231,7 +231,7 @@ impl Store {
         .execute(&mut *transaction)
         .await
         .map_err(fault)?;
-        transaction.commit().await.map_err(fault)
+        transaction.commit().await
     }
 
     /// The failure of the first transfer of a job that has failed.

@@ -122,7 +122,7 @@ impl Store {
         .execute(&mut *transaction)
         .await
         .map_err(fault)?;
-        transaction.commit().await.map_err(fault)?;
+        transaction.commit().await?;
         if taken.rows_affected() == 0 {
             return Ok(None);
         }
@@ -155,20 +155,20 @@ impl Store {
             Delivery::Again(failure, at) => (WebhookState::Due, Some(&**failure), Some(*at), None),
             Delivery::Failed(failure) => (WebhookState::Failed, Some(&**failure), None, None),
         };
-        sqlx::query(
-            "UPDATE webhooks SET state = $3, attempts = attempts + 1, next_attempt_at = $4,
+        self.write(
+            sqlx::query(
+                "UPDATE webhooks SET state = $3, attempts = attempts + 1, next_attempt_at = $4,
              delivered_at = $5, failure = $6
              WHERE job_id = $1 AND state = 'due' AND attempts = $2",
+            )
+            .bind(webhook.job.to_string())
+            .bind(i64::from(webhook.attempts))
+            .bind(state.as_str())
+            .bind(next.map(Time::microseconds))
+            .bind(delivered.map(Time::microseconds))
+            .bind(failure_text(failure)?),
         )
-        .bind(webhook.job.to_string())
-        .bind(i64::from(webhook.attempts))
-        .bind(state.as_str())
-        .bind(next.map(Time::microseconds))
-        .bind(delivered.map(Time::microseconds))
-        .bind(failure_text(failure)?)
-        .execute(&self.pool)
-        .await
-        .map_err(fault)?;
+        .await?;
         Ok(())
     }
 }
