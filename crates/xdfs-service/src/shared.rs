@@ -63,7 +63,7 @@ impl Shared {
         idempotency: Option<Idempotency<'_>>,
     ) -> Result<Submitted, Fault> {
         let submitted = self.store.submit(submission, owner, idempotency).await?;
-        self.added(submitted);
+        self.added(submission, submitted);
         Ok(submitted)
     }
 
@@ -77,13 +77,15 @@ impl Shared {
     ) -> Result<Submitted, Fault> {
         let submitted = self.store.submit_all(submission, specs, owner, idempotency);
         let submitted = submitted.await?;
-        self.added(submitted);
+        self.added(submission, submitted);
         Ok(submitted)
     }
 
-    fn added(&self, submitted: Submitted) {
+    fn added(&self, submission: &Submission, submitted: Submitted) {
         self.workers.wake.notify_one();
-        self.upkeep.notify_one();
+        if submission.deadline.is_some() {
+            self.upkeep.notify_one();
+        }
         self.live.changed(submitted.id);
     }
 }

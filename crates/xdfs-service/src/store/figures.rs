@@ -17,6 +17,17 @@ pub(crate) struct Stored {
     pub(crate) oldest: Option<Time>,
 }
 
+/// Statements for the time since which the oldest job waits for a worker: of those without a time,
+/// and of those whose time has come by `$1`. Those that are tried again have a `not_before`.
+pub(super) const OLDEST: [&str; 2] = [
+    "SELECT submitted_at AS since FROM jobs
+     WHERE worker IS NULL AND ended_at IS NULL AND state <> 'paused'
+     AND COALESCE(not_before, starts_at) IS NULL AND $1 > 0 ORDER BY id LIMIT 1",
+    "SELECT MIN(COALESCE(not_before, starts_at)) AS since FROM jobs
+     WHERE worker IS NULL AND ended_at IS NULL AND state <> 'paused'
+     AND COALESCE(not_before, starts_at) <= $1 AND not_before IS NULL",
+];
+
 impl Store {
     /// The numbers of jobs, and since when the oldest waits for a worker.
     pub(crate) async fn stored(&self) -> Result<Stored, Fault> {
@@ -33,19 +44,16 @@ impl Store {
             stored.jobs.push((state, count));
         }
         // Ids are in the order of submission. A job that is to start later doesn't wait before.
-        let oldest = sqlx::query(
-            "SELECT submitted_at, starts_at FROM jobs
-             WHERE state = 'queued' AND (starts_at IS NULL OR starts_at <= $1)
-             ORDER BY id LIMIT 1",
-        )
-        .bind(Time::now().microseconds())
-        .fetch_optional(&self.pool)
-        .await
-        .map_err(fault)?;
-        if let Some(row) = oldest {
-            let times = [time(&row, "submitted_at")?, time(&row, "starts_at")?];
-            let times = times.into_iter().flatten();
-            stored.oldest = times.max_by_key(|time| time.microseconds());
+        let now = Time::now().microseconds();
+        for statement in OLDEST {
+            let row = sqlx::query(statement)
+                .bind(now)
+                .fetch_optional(&self.pool)
+                .await
+                .map_err(fault)?;
+            let Some(row) = row else { continue };
+            let since = time(&row, "since")?;
+            stored.oldest = stored.oldest.into_iter().chain(since).min();
         }
         Ok(stored)
     }

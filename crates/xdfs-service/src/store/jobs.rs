@@ -1,5 +1,6 @@
 //! Jobs as they are shown.
 
+use sqlx::AssertSqlSafe;
 use xdfs::Fault;
 
 use super::rows::{entry_failure, signed, summary, text, totals, transfer, transition};
@@ -38,15 +39,27 @@ async fn failures_of(
     rows.iter().map(entry_failure).collect()
 }
 
-/// The statement for jobs of a condition.
-macro_rules! jobs_where {
-    ($condition:literal) => {
-        concat!(
-            "SELECT * FROM jobs WHERE deleted_at IS NULL AND ",
-            $condition,
-            " ORDER BY id DESC LIMIT $2"
-        )
-    };
+/// The statement for a list of jobs. What it looks at in jobs that it doesn't list is in an index.
+/// Its parameters: the id before which they are, their number, and what the filter has.
+pub(super) fn list_statement(filter: &JobFilter) -> String {
+    let conditions = [
+        (filter.owner.is_some(), "owner = $"),
+        (filter.state.is_some(), "state = $"),
+        (filter.label.is_some(), "LOWER(label) LIKE $"),
+    ];
+    let mut inner = "SELECT id FROM jobs WHERE deleted_at IS NULL AND id < $1".to_owned();
+    let mut parameters = 2;
+    for (is_there, condition) in conditions {
+        if is_there {
+            parameters += 1;
+            inner.push_str(&format!(" AND {condition}{parameters}"));
+        }
+    }
+    if filter.label.is_some() {
+        // It comes last.
+        inner.push_str(" ESCAPE '\\'");
+    }
+    format!("SELECT * FROM jobs WHERE id IN ({inner} ORDER BY id DESC LIMIT $2) ORDER BY id DESC")
 }
 
 /// A job without its parts.
@@ -224,21 +237,17 @@ impl Store {
             state,
             label,
         } = filter;
-        // Each parameter that isn't there lets all through.
-        let query = sqlx::query(jobs_where!(
-            "id < $1 AND (CAST($3 AS TEXT) IS NULL OR owner = $3)
-             AND (CAST($4 AS TEXT) IS NULL OR LOWER(label) LIKE $4 ESCAPE '\\')"
-        ));
-        let of_state = sqlx::query(jobs_where!(
-            "id < $1 AND (CAST($3 AS TEXT) IS NULL OR owner = $3)
-             AND (CAST($4 AS TEXT) IS NULL OR LOWER(label) LIKE $4 ESCAPE '\\') AND state = $5"
-        ));
-        let query = if state.is_some() { of_state } else { query };
-        let query = query.bind(before).bind(i64::from(limit));
-        let query = query.bind(owner.as_deref());
-        let mut query = query.bind(label.as_deref().map(containing));
+        // The text has numbers of parameters only.
+        let query = sqlx::query(AssertSqlSafe(list_statement(filter)));
+        let mut query = query.bind(before).bind(i64::from(limit));
+        if let Some(owner) = owner {
+            query = query.bind(owner);
+        }
         if let Some(state) = state {
             query = query.bind(state.as_str());
+        }
+        if let Some(label) = label {
+            query = query.bind(containing(label));
         }
         let rows = query.fetch_all(&self.pool).await.map_err(fault)?;
         rows.iter().map(summary).collect()

@@ -27,7 +27,7 @@ pub(super) const SQLITE_SETTINGS: &str = "PRAGMA busy_timeout = 30000; PRAGMA jo
 
 /// The steps to the schema, each with its number: what both SQLite and PostgreSQL understand. One
 /// that has been released is never changed.
-const MIGRATIONS: [(i64, &str, &str); 11] = [
+const MIGRATIONS: [(i64, &str, &str); 12] = [
     (1, "jobs", include_str!("../../migrations/0001_jobs.sql")),
     (2, "terms", include_str!("../../migrations/0002_terms.sql")),
     (
@@ -71,6 +71,7 @@ const MIGRATIONS: [(i64, &str, &str); 11] = [
         "limits",
         include_str!("../../migrations/0011_limits.sql"),
     ),
+    (12, "lists", include_str!("../../migrations/0012_lists.sql")),
 ];
 
 /// The database that a process has opened.

@@ -37,7 +37,7 @@ pub(crate) struct Claimed {
 
 /// The jobs at the head of each queue: those of one user on one link, large or not. Each queue is
 /// found by a look at the index, since there may be many jobs and few queues.
-const HEADS: &str = "
+pub(super) const HEADS: &str = "
     WITH RECURSIVE queues (queue) AS (
         SELECT MIN(queue) FROM jobs WHERE state IN ('queued', 'retrying')
         UNION ALL
@@ -54,6 +54,14 @@ const HEADS: &str = "
         AND (heads.starts_at IS NULL OR heads.starts_at <= $1)
         ORDER BY heads.priority DESC, heads.id LIMIT 16)
     LIMIT 4096";
+
+/// The next time of a job or of a server that is down.
+pub(super) const NEXT_TIME: &str = "
+    SELECT MIN(at) AS at FROM (
+        SELECT MIN(COALESCE(not_before, starts_at)) AS at FROM jobs
+        WHERE worker IS NULL AND ended_at IS NULL AND state <> 'paused'
+        AND COALESCE(not_before, starts_at) > $1
+        UNION ALL SELECT MIN(try_at) AS at FROM outages WHERE try_at > $1) AS times";
 
 fn link(row: &Row) -> Result<Link, Fault> {
     Ok(Link {
@@ -298,17 +306,11 @@ impl Store {
 
     /// The next time at which a job may be due without a change.
     pub(crate) async fn next_time(&self) -> Result<Option<Time>, Fault> {
-        let row = sqlx::query(
-            "SELECT MIN(at) AS at FROM (
-                 SELECT MIN(COALESCE(not_before, starts_at)) AS at FROM jobs
-                 WHERE state IN ('queued', 'retrying')
-                 AND COALESCE(not_before, starts_at) > $1
-                 UNION ALL SELECT MIN(try_at) AS at FROM outages WHERE try_at > $1) AS times",
-        )
-        .bind(Time::now().microseconds())
-        .fetch_one(&self.pool)
-        .await
-        .map_err(fault)?;
+        let row = sqlx::query(NEXT_TIME)
+            .bind(Time::now().microseconds())
+            .fetch_one(&self.pool)
+            .await
+            .map_err(fault)?;
         time(&row, "at")
     }
 

@@ -36,6 +36,37 @@ const PARTS: [&str; 5] = [
     "DELETE FROM jobs WHERE id = $1 AND $2 > 0",
 ];
 
+/// Statements for jobs whose time is over by `$1`, at most `$2`.
+pub(super) struct Until {
+    pub(super) find: &'static str,
+    /// Marks them as deleted at `$3`.
+    mark: &'static str,
+}
+
+macro_rules! until {
+    ($condition:literal) => {
+        Until {
+            find: concat!(
+                "SELECT id FROM jobs WHERE deleted_at IS NULL AND ended_at IS NOT NULL AND ",
+                $condition,
+                " LIMIT $2"
+            ),
+            mark: concat!(
+                "UPDATE jobs SET deleted_at = $3 WHERE id IN
+                 (SELECT id FROM jobs WHERE deleted_at IS NULL AND ended_at IS NOT NULL AND ",
+                $condition,
+                " LIMIT $2)"
+            ),
+        }
+    };
+}
+
+/// Those that have a time of their own, after their end.
+pub(super) const OWN_TIME: Until = until!("keep_until > ended_at AND keep_until <= $1");
+/// The others, by their end.
+pub(super) const COMMON_TIME: Until =
+    until!("(keep_until IS NULL OR keep_until <= ended_at) AND ended_at <= $1");
+
 /// A key of a deleted job is free.
 async fn free_keys(connection: &mut Connection) -> Result<(), Fault> {
     sqlx::query(
@@ -189,32 +220,47 @@ impl Store {
     /// Deletes jobs whose time is over: that of their own, or for those that have none or ended
     /// after it, `keep` after they ended; `None` keeps them. Returns whether there may be more.
     pub(crate) async fn expire(&self, now: Time, keep: Option<Duration>) -> Result<bool, Fault> {
-        // So that the sum is a number.
         let keep = keep.and_then(|keep| i64::try_from(keep.as_micros()).ok());
-        let keep = keep.unwrap_or(i64::MAX / 2);
-        let mut transaction = self.begin().await?;
-        let marked = sqlx::query(
-            "UPDATE jobs SET deleted_at = $1 WHERE id IN
-             (SELECT id FROM jobs WHERE ended_at IS NOT NULL AND deleted_at IS NULL
-              AND (CASE WHEN keep_until > ended_at THEN keep_until ELSE ended_at + $2 END) <= $1
-              LIMIT $3)",
-        )
-        .bind(now.microseconds())
-        .bind(keep)
-        .bind(JOBS_MAX)
-        .execute(&mut *transaction)
-        .await
-        .map_err(fault)?
-        .rows_affected();
-        if marked > 0 {
+        let ended_by = keep.map(|keep| now.microseconds().saturating_sub(keep));
+        let mut may_be_more = false;
+        for (until, by) in [
+            (OWN_TIME, Some(now.microseconds())),
+            (COMMON_TIME, ended_by),
+        ] {
+            let Some(by) = by else { continue };
+            // As often as not there is none, and others needn't wait for the look.
+            let first = sqlx::query(until.find).bind(by).bind(1_i64);
+            if first
+                .fetch_optional(&self.pool)
+                .await
+                .map_err(fault)?
+                .is_none()
+            {
+                continue;
+            }
+            let mut transaction = self.begin().await?;
+            let marked = sqlx::query(until.mark)
+                .bind(by)
+                .bind(JOBS_MAX)
+                .bind(now.microseconds())
+                .execute(&mut *transaction)
+                .await
+                .map_err(fault)?
+                .rows_affected();
             free_keys(&mut transaction).await?;
+            transaction.commit().await?;
+            may_be_more |= marked >= JOBS_MAX.unsigned_abs();
         }
-        transaction.commit().await?;
-        Ok(marked >= JOBS_MAX.unsigned_abs())
+        Ok(may_be_more)
     }
 
     /// Removes rows of deleted jobs, a bounded number at once. Returns whether there may be more.
     pub(crate) async fn sweep(&self) -> Result<bool, Fault> {
+        let first = sqlx::query("SELECT id FROM jobs WHERE deleted_at IS NOT NULL LIMIT 1");
+        let first = first.fetch_optional(&self.pool).await.map_err(fault)?;
+        if first.is_none() {
+            return Ok(false);
+        }
         let mut transaction = self.begin().await?;
         let mut room = ROWS_MAX;
         while room > 0 {

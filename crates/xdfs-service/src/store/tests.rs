@@ -1,6 +1,7 @@
 //! The database: what is written is read again, after a restart too. Each test runs on SQLite, and
 //! on PostgreSQL where it is installed.
 
+mod lists;
 mod manifests;
 mod schedules;
 mod terms;
