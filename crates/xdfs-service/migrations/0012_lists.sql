@@ -7,10 +7,11 @@ CREATE INDEX jobs_by_state ON jobs (state, id, LOWER(label), deleted_at);
 CREATE INDEX jobs_by_owner ON jobs (owner, id, LOWER(label), deleted_at);
 CREATE INDEX jobs_by_owner_and_state ON jobs (owner, state, id, LOWER(label), deleted_at);
 
-DROP INDEX jobs_to_claim;
-CREATE INDEX jobs_to_claim ON jobs (queue, priority DESC, id, not_before, starts_at)
-    WHERE state IN ('queued', 'retrying');
 -- Of those that are queued or retrying.
+DROP INDEX jobs_to_claim;
+CREATE INDEX jobs_to_claim ON jobs
+    (queue, priority DESC, id, not_before, starts_at, worker, ended_at, state)
+    WHERE worker IS NULL AND ended_at IS NULL AND state <> 'paused';
 CREATE INDEX jobs_by_time ON jobs (COALESCE(not_before, starts_at), id)
     WHERE worker IS NULL AND ended_at IS NULL AND state <> 'paused';
 

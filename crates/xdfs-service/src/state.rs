@@ -59,6 +59,13 @@ impl fmt::Display for ProcessId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerId(pub String);
 
+impl WorkerId {
+    /// The name of its process.
+    pub(crate) fn process(&self) -> &str {
+        self.0.rsplit_once('.').map_or("", |(process, _)| process)
+    }
+}
+
 impl fmt::Display for WorkerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -123,6 +130,18 @@ pub enum Change {
 }
 
 impl Change {
+    /// The end of a job of which every transfer has ended, and its reason: that of the first one
+    /// that failed, if one did.
+    pub(crate) fn ended(failure: Option<Box<Failure>>) -> (Self, String) {
+        match failure {
+            None => (Self::Succeed, "all transfers have succeeded".to_owned()),
+            Some(failure) => {
+                let reason = failure.sentence();
+                (Self::Fail(failure), reason)
+            }
+        }
+    }
+
     /// The word for it in messages and URLs.
     #[must_use]
     pub fn as_str(&self) -> &'static str {

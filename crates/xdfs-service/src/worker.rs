@@ -92,10 +92,14 @@ enum TransferEnd {
     Postponed(Box<Failure>),
     /// It can be continued.
     Stopped,
+    /// The job has ended with it, and that is stored.
+    Job,
 }
 
 /// The end of a job for its worker.
 enum JobEnd {
+    /// It is stored.
+    Stored,
     Succeeded,
     /// The first failure of a transfer.
     Failed(Box<Failure>),
@@ -352,7 +356,8 @@ impl Workers {
         if is_late || *closing.borrow() {
             self.stop(id);
         }
-        if let Err(fault) = self.begin_curve(id).await {
+        let begun = self.begin_curve(id, claimed.was_begun).await;
+        if let Err(fault) = begun {
             tracing::warn!(job = %id, %fault, "can't read the curve of a job");
         }
         self.live.changed(id);
@@ -380,10 +385,8 @@ impl Workers {
     /// Writes how a job ended.
     async fn end(&self, id: JobId, worker: WorkerId, end: JobEnd) -> Result<(), Fault> {
         let (change, reason) = match end {
-            JobEnd::Failed(failure) => {
-                let reason = failure.sentence();
-                (Change::Fail(failure), reason)
-            }
+            JobEnd::Stored => return Ok(()),
+            JobEnd::Failed(failure) => Change::ended(Some(failure)),
             JobEnd::Postponed(failure, at) => {
                 let reason = format!("it may succeed later: {}", failure.sentence());
                 (Change::Postpone(failure, at), reason)
@@ -395,7 +398,7 @@ impl Workers {
                 }
                 None => (Change::Stopped, "it was stopped".to_owned()),
             },
-            JobEnd::Succeeded => (Change::Succeed, "all transfers have succeeded".to_owned()),
+            JobEnd::Succeeded => Change::ended(None),
         };
         let actor = Actor::Worker(worker);
         let store = &self.store;
@@ -417,20 +420,22 @@ impl Workers {
     ///
     /// # Errors
     /// The database can't be read.
-    async fn keyring(&self, id: JobId) -> Result<Result<Keyring, Fault>, Fault> {
-        let owner = self.store.owner(id).await?;
+    async fn keyring(&self, id: JobId, owner: &str) -> Result<Result<Keyring, Fault>, Fault> {
         let named = self.store.named_secrets(id).await?;
-        let rows = self.store.secrets(&owner).await?;
-        let whose = match self.people.is_administrator(&owner) {
+        let rows = self.store.secrets(owner).await?;
+        let whose = match self.people.is_administrator(owner) {
             true => Whose::Own,
-            false => Whose::User(owner),
+            false => Whose::User(owner.to_owned()),
         };
         Ok(Keyring::new(whose, Arc::clone(&self.sealing), rows, &named))
     }
 
     /// Continues the curve of a job, or begins one.
-    async fn begin_curve(&self, id: JobId) -> Result<(), Fault> {
-        let curve = self.store.curve(id).await?;
+    async fn begin_curve(&self, id: JobId, was_begun: bool) -> Result<(), Fault> {
+        let curve = match was_begun {
+            true => self.store.curve(id).await?,
+            false => None,
+        };
         let curve = curve.unwrap_or_else(|| Curve::new(Time::now()));
         self.live.begin_curve(id, curve);
         Ok(())
@@ -454,7 +459,7 @@ impl Workers {
         stopped: watch::Receiver<bool>,
     ) -> Result<JobEnd, Fault> {
         let (store, id) = (&self.store, claimed.id);
-        let keyring = match stored!(id, self.keyring(id))? {
+        let keyring = match stored!(id, self.keyring(id, &claimed.owner))? {
             Ok(keyring) => keyring,
             Err(fault) => return Ok(JobEnd::Failed(Box::new((&fault).into()))),
         };
@@ -464,15 +469,19 @@ impl Workers {
             link: claimed.link,
             is_probe: claimed.is_probe,
             keyring,
-            has_manifest: stored!(id, store.has_manifest(id))?,
-            retries: stored!(id, store.retries(id))?,
+            has_manifest: claimed.has_manifest,
+            retries: claimed.retries,
             has_progress: false,
             stopped,
         };
         let mut postponed = None;
         let mut last = None;
+        let mut first = claimed.first;
         loop {
-            let tasks = stored!(id, store.tasks(id, last))?;
+            let tasks = match first.take() {
+                Some(first) => vec![first],
+                None => stored!(id, store.tasks(id, last))?,
+            };
             if tasks.is_empty() {
                 break;
             }
@@ -481,13 +490,16 @@ impl Workers {
                     return Ok(JobEnd::Stopped);
                 }
                 last = Some(task.position);
-                match self.transfer(&task, &mut run).await? {
+                // The others before it have ended.
+                let may_end_job = postponed.is_none() && !run.has_manifest;
+                match self.transfer(&task, &mut run, may_end_job).await? {
                     TransferEnd::Succeeded => run.has_progress = true,
                     TransferEnd::Failed => {}
                     TransferEnd::Postponed(failure) => {
                         postponed.get_or_insert(failure);
                     }
                     TransferEnd::Stopped => return Ok(JobEnd::Stopped),
+                    TransferEnd::Job => return Ok(JobEnd::Stored),
                 }
             }
         }
@@ -542,9 +554,17 @@ impl Workers {
         Ok(JobEnd::Succeeded)
     }
 
-    async fn transfer(&self, task: &Task, run: &mut Run) -> Result<TransferEnd, Fault> {
+    /// Does a transfer. If it is the last one, the job may end with it.
+    async fn transfer(
+        &self,
+        task: &Task,
+        run: &mut Run,
+        may_end_job: bool,
+    ) -> Result<TransferEnd, Fault> {
         let (store, id, worker, position) = (&self.store, run.id, &run.worker, task.position);
-        stored!(id, store.begin_transfer(id, worker, position))?;
+        if !task.has_begun {
+            stored!(id, store.begin_transfer(id, worker, position))?;
+        }
         let job = self.read(id, task, &run.keyring).await;
         let started = job.and_then(|job| self.start(job, run.has_manifest, &run.keyring));
         let mut end = End {
@@ -638,8 +658,15 @@ impl Workers {
             }
             None => {
                 tally.ended(end.limited_by, end.failure.as_ref());
-                stored!(id, store.end_transfer(id, worker, position, &end))?;
+                let is_job_over = match may_end_job {
+                    true => stored!(id, self.end_both(id, worker, position, &end))?,
+                    false => {
+                        stored!(id, store.end_transfer(id, worker, position, &end))?;
+                        false
+                    }
+                };
                 match end.failure {
+                    _ if is_job_over => TransferEnd::Job,
                     None => TransferEnd::Succeeded,
                     Some(_) => TransferEnd::Failed,
                 }
@@ -647,6 +674,25 @@ impl Workers {
         };
         self.live.update(id, None);
         Ok(ended)
+    }
+
+    /// Stores the end of a transfer, and of its job if it is the last one. Whether it is.
+    async fn end_both(
+        &self,
+        id: JobId,
+        worker: &WorkerId,
+        position: u32,
+        end: &End,
+    ) -> Result<bool, Fault> {
+        let ended = self.store.end_transfer_and_job(id, worker, position, end);
+        match ended.await {
+            // It was stored, and the answer was lost.
+            Err(fault) if fault.code == Code::LockLost => match self.store.state(id).await {
+                Ok(state) if state.name().is_end() => Ok(true),
+                _ => Err(fault),
+            },
+            ended => ended,
+        }
     }
 
     /// The directory of the journals of a user, since they say what has arrived already.

@@ -9,6 +9,7 @@ use super::webhooks::note_end;
 use super::{Connection, Store, fault};
 use crate::id::JobId;
 use crate::model::JobSummary;
+use crate::scheduler::Link;
 use crate::state::{Actor, Change, State, StateName, WorkerId};
 use crate::time::Time;
 
@@ -36,6 +37,11 @@ pub(super) async fn write_transition(
     .await
     .map_err(fault)?;
     Ok(())
+}
+
+/// The queue of a new job, as [`write_queue`] names it.
+pub(super) fn queue(owner: &str, link: &Link) -> String {
+    format!("{owner}|{}|{}|0", link.source, link.target)
 }
 
 /// Puts a job into the queue of its owner, its size and the servers of its next transfer.
@@ -80,6 +86,10 @@ pub(super) async fn change_in(
         return Err(lost(id));
     }
     let is_retry = change == Change::Retry;
+    let process = match &change {
+        Change::Start(worker) => Some(worker.process().to_owned()),
+        _ => None,
+    };
     let Some(after) = before.after(change)? else {
         return Ok(None);
     };
@@ -89,7 +99,8 @@ pub(super) async fn change_in(
     sqlx::query(
         "UPDATE jobs SET state = $2, worker = $3, failure = $4, ended_at = $5,
          started_at = COALESCE(started_at, $6), not_before = $7,
-         process = CASE WHEN $3 IS NULL THEN NULL ELSE process END WHERE id = $1",
+         process = CASE WHEN $3 IS NULL THEN NULL ELSE COALESCE($8, process) END,
+         claimed_at = COALESCE($9, claimed_at) WHERE id = $1",
     )
     .bind(id.to_string())
     .bind(after.name().as_str())
@@ -98,6 +109,8 @@ pub(super) async fn change_in(
     .bind(ended_at)
     .bind(started_at)
     .bind(after.not_before().map(Time::microseconds))
+    .bind(process.as_deref())
+    .bind(process.as_ref().map(|_| at.microseconds()))
     .execute(&mut *connection)
     .await
     .map_err(fault)?;

@@ -3,7 +3,6 @@
 use xdfs::Fault;
 
 use super::leases::hold;
-use super::rows::small;
 use super::{Store, fault};
 use crate::id::JobId;
 use crate::state::WorkerId;
@@ -17,19 +16,6 @@ pub(crate) struct Retries {
 }
 
 impl Store {
-    /// The retries of a job.
-    pub(crate) async fn retries(&self, id: JobId) -> Result<Retries, Fault> {
-        let row = sqlx::query("SELECT retries, retries_max FROM jobs WHERE id = $1")
-            .bind(id.to_string())
-            .fetch_one(&self.pool)
-            .await
-            .map_err(fault)?;
-        Ok(Retries {
-            count: small(&row, "retries")?,
-            max: small(&row, "retries_max")?,
-        })
-    }
-
     /// Stores how often a job was tried again.
     pub(crate) async fn set_retries(
         &self,

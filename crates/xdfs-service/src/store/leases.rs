@@ -11,7 +11,7 @@ use xdfs::{Code, Fault};
 use super::changes::change_in;
 use super::open::Engine;
 use super::rows::id;
-use super::states::lost;
+use super::states::{is_sqlite, lost};
 use super::{Connection, Store, fault};
 use crate::id::JobId;
 use crate::state::{Actor, Change, ProcessId, WorkerId};
@@ -25,16 +25,17 @@ pub(super) async fn hold(
     id: JobId,
     worker: &WorkerId,
 ) -> Result<(), Fault> {
-    let held = sqlx::query("UPDATE jobs SET worker = worker WHERE id = $1 AND worker = $2")
+    let statement = match is_sqlite(connection) {
+        true => "SELECT id FROM jobs WHERE id = $1 AND worker = $2",
+        false => "SELECT id FROM jobs WHERE id = $1 AND worker = $2 FOR UPDATE",
+    };
+    let held = sqlx::query(statement)
         .bind(id.to_string())
         .bind(worker.to_string())
-        .execute(connection)
+        .fetch_optional(connection)
         .await
         .map_err(fault)?;
-    match held.rows_affected() {
-        0 => Err(lost(id)),
-        _ => Ok(()),
-    }
+    held.map(drop).ok_or_else(|| lost(id))
 }
 
 fn microseconds(time: Duration) -> i64 {

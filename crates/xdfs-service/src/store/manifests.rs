@@ -54,12 +54,6 @@ async fn has_manifest(connection: &mut Connection, id: JobId) -> Result<bool, Fa
 }
 
 impl Store {
-    /// Whether a job keeps a list of its files.
-    pub(crate) async fn has_manifest(&self, id: JobId) -> Result<bool, Fault> {
-        let mut connection = self.pool.acquire().await.map_err(fault)?;
-        has_manifest(&mut connection, id).await
-    }
-
     /// The number of the present attempt of a transfer.
     pub(crate) async fn attempt(&self, id: JobId, position: u32) -> Result<u32, Fault> {
         let row = sqlx::query("SELECT attempts FROM transfers WHERE job_id = $1 AND position = $2")

@@ -9,7 +9,8 @@ use xdfs::Fault;
 use super::changes::change_in;
 use super::open::Engine;
 use super::rows::{id, signed, small, text, time, unsigned};
-use super::{Connection, Row, Store, fault, odd};
+use super::transfers::begin_next;
+use super::{Connection, Retries, Row, Store, Task, fault, odd};
 use crate::concurrency::{Concurrency, FIRST, MEASURED_OVER, Seen};
 use crate::id::JobId;
 use crate::model::{Decision, LinkState, ServerOutage};
@@ -30,26 +31,37 @@ const TURN: i64 = 0x7864_6673;
 pub(crate) struct Claimed {
     pub(crate) id: JobId,
     pub(crate) worker: WorkerId,
+    pub(crate) owner: String,
     pub(crate) link: Link,
     /// Its server is known to be down.
     pub(crate) is_probe: bool,
+    /// It keeps a list of its files.
+    pub(crate) has_manifest: bool,
+    /// A worker had it before.
+    pub(crate) was_begun: bool,
+    /// Its next transfer, which has begun with it.
+    pub(crate) first: Option<Task>,
+    pub(crate) retries: Retries,
 }
 
 /// The jobs at the head of each queue: those of one user on one link, large or not. Each queue is
 /// found by a look at the index, since there may be many jobs and few queues.
 pub(super) const HEADS: &str = "
     WITH RECURSIVE queues (queue) AS (
-        SELECT MIN(queue) FROM jobs WHERE state IN ('queued', 'retrying')
+        SELECT MIN(queue) FROM jobs
+        WHERE worker IS NULL AND ended_at IS NULL AND state <> 'paused'
         UNION ALL
         SELECT (SELECT MIN(jobs.queue) FROM jobs
-                WHERE state IN ('queued', 'retrying') AND jobs.queue > queues.queue)
+                WHERE worker IS NULL AND ended_at IS NULL AND state <> 'paused'
+                AND jobs.queue > queues.queue)
         FROM queues WHERE queues.queue IS NOT NULL
     )
     SELECT id, owner, source_server, target_server, is_large, priority,
         COALESCE(not_before, starts_at) AS not_before
     FROM queues JOIN jobs ON jobs.id IN (
         SELECT id FROM jobs AS heads
-        WHERE heads.queue = queues.queue AND heads.state IN ('queued', 'retrying')
+        WHERE heads.queue = queues.queue
+        AND heads.worker IS NULL AND heads.ended_at IS NULL AND heads.state <> 'paused'
         AND (heads.not_before IS NULL OR heads.not_before <= $1)
         AND (heads.starts_at IS NULL OR heads.starts_at <= $1)
         ORDER BY heads.priority DESC, heads.id LIMIT 16)
@@ -166,12 +178,13 @@ async fn lock_waiting(
     connection: &mut Connection,
     engine: Engine,
     id: JobId,
-) -> Result<Option<Waiting>, Fault> {
+) -> Result<Option<Row>, Fault> {
     macro_rules! waiting_job {
         ($lock:literal) => {
             concat!(
                 "SELECT id, owner, source_server, target_server, is_large, priority,
-                 COALESCE(not_before, starts_at) AS not_before FROM jobs
+                 COALESCE(not_before, starts_at) AS not_before, manifest, started_at, retries,
+                 retries_max FROM jobs
                  WHERE id = $1 AND state IN ('queued', 'retrying')",
                 $lock
             )
@@ -182,12 +195,8 @@ async fn lock_waiting(
         Engine::Sqlite => waiting_job!(""),
         Engine::Postgres => waiting_job!(" FOR UPDATE SKIP LOCKED"),
     };
-    let row = sqlx::query(statement)
-        .bind(id.to_string())
-        .fetch_optional(connection)
-        .await
-        .map_err(fault)?;
-    row.as_ref().map(waiting).transpose()
+    let row = sqlx::query(statement).bind(id.to_string());
+    row.fetch_optional(connection).await.map_err(fault)
 }
 
 /// A running job makes place: it is stopped, and waits again.
@@ -227,26 +236,28 @@ impl Store {
         } = situation.plan();
         let mut claimed = Vec::new();
         for (id, reason) in start {
-            let Some(job) = lock_waiting(&mut transaction, self.engine, id).await? else {
+            let Some(row) = lock_waiting(&mut transaction, self.engine, id).await? else {
                 continue;
             };
+            let job = waiting(&row)?;
             *number += 1;
             let worker = process.worker(*number);
             let change = Change::Start(worker.clone());
             let actor = Actor::Worker(worker.clone());
             change_in(&mut transaction, id, change, &actor, &reason).await?;
-            sqlx::query("UPDATE jobs SET process = $2, claimed_at = $3 WHERE id = $1")
-                .bind(id.to_string())
-                .bind(process.to_string())
-                .bind(situation.now.microseconds())
-                .execute(&mut *transaction)
-                .await
-                .map_err(fault)?;
             claimed.push(Claimed {
                 id,
+                first: begin_next(&mut transaction, id).await?,
                 worker,
+                owner: job.owner,
                 is_probe: situation.is_down(&job.link),
                 link: job.link,
+                has_manifest: is_set(&row, "manifest")?,
+                was_begun: time(&row, "started_at")?.is_some(),
+                retries: Retries {
+                    count: small(&row, "retries")?,
+                    max: small(&row, "retries_max")?,
+                },
             });
         }
         if let Some((id, reason)) = &makes_place {
@@ -279,7 +290,8 @@ impl Store {
         let Some(row) = row else { return Ok(None) };
         let this = waiting(&row)?;
         let row = sqlx::query(
-            "SELECT COUNT(*) AS count FROM jobs WHERE state IN ('queued', 'retrying')
+            "SELECT COUNT(*) AS count FROM jobs
+             WHERE worker IS NULL AND ended_at IS NULL AND state <> 'paused'
              AND queue = $1 AND (priority > $2 OR priority = $2 AND id < $3)",
         )
         .bind(text(&row, "queue")?)

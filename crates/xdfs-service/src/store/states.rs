@@ -40,16 +40,20 @@ pub(super) async fn lock_state(
     connection: &mut Connection,
     id: JobId,
 ) -> Result<Option<State>, Fault> {
-    // An update locks the row in both databases.
-    let row = sqlx::query(
-        "UPDATE jobs SET state = state WHERE id = $1 AND deleted_at IS NULL
-         RETURNING state, worker, failure, not_before",
-    )
-    .bind(id.to_string())
-    .fetch_optional(connection)
-    .await
-    .map_err(fault)?;
-    row.as_ref().map(state).transpose()
+    if !is_sqlite(connection) {
+        sqlx::query("SELECT id FROM jobs WHERE id = $1 FOR UPDATE")
+            .bind(id.to_string())
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(fault)?;
+    }
+    state_of(connection, id).await
+}
+
+/// Whether the database is SQLite, where a transaction that writes is the only one, and needs no
+/// locks of rows.
+pub(super) fn is_sqlite(connection: &Connection) -> bool {
+    connection.backend_name() == "SQLite"
 }
 
 fn state(row: &Row) -> Result<State, Fault> {

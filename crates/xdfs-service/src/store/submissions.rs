@@ -3,7 +3,7 @@
 use sqlx::AssertSqlSafe;
 use xdfs::{Code, Fault};
 
-use super::changes::{write_queue, write_transition};
+use super::changes::{queue, write_transition};
 use super::rows::{id, text};
 use super::secrets::name_secrets;
 use super::writing::Length;
@@ -60,10 +60,17 @@ pub(super) async fn insert(
     at: Time,
 ) -> Result<JobId, Fault> {
     let id = JobId::new(at)?;
+    let mut batch = next_batch(&mut specs)?;
+    let first = batch
+        .first()
+        .ok_or_else(|| odd("a job without transfers"))?;
+    let servers = &first.link;
     sqlx::query(
         "INSERT INTO jobs (id, owner, label, state, submitted_at, retries, retries_max,
-         priority, starts_at, deadline, keep_until, schedule_id, manifest)
-         VALUES ($1, $2, $3, 'queued', $4, 0, $5, $6, $7, $8, $9, $10, $11)",
+         priority, starts_at, deadline, keep_until, schedule_id, manifest, source, target,
+         source_server, target_server, queue, transfers_count)
+         VALUES ($1, $2, $3, 'queued', $4, 0, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
+         $16, $17)",
     )
     .bind(id.to_string())
     .bind(owner)
@@ -76,29 +83,30 @@ pub(super) async fn insert(
     .bind(times.keep_until.map(Time::microseconds))
     .bind(schedule.map(|id| id.to_string()))
     .bind(i64::from(submission.manifest))
+    .bind(&first.source)
+    .bind(&first.target)
+    .bind(&servers.source)
+    .bind(&servers.target)
+    .bind(queue(owner, servers))
+    .bind(i64::try_from(batch.len()).map_err(odd)?)
     .execute(&mut *connection)
     .await
     .map_err(fault)?;
     let mut position = 0;
-    loop {
-        let batch: Vec<_> = specs.by_ref().take(BATCH).collect::<Result<_, _>>()?;
-        if batch.is_empty() {
-            break;
-        }
+    let mut is_first = true;
+    while !batch.is_empty() {
+        is_first = position == 0;
         position = insert_transfers(connection, id, position, batch).await?;
+        batch = next_batch(&mut specs)?;
     }
-    sqlx::query(
-        "UPDATE jobs SET transfers_count = $2,
-         source = (SELECT source FROM transfers WHERE job_id = $1 AND position = 0),
-         target = (SELECT target FROM transfers WHERE job_id = $1 AND position = 0)
-         WHERE id = $1",
-    )
-    .bind(id.to_string())
-    .bind(position)
-    .execute(&mut *connection)
-    .await
-    .map_err(fault)?;
-    write_queue(&mut *connection, id).await?;
+    if !is_first {
+        sqlx::query("UPDATE jobs SET transfers_count = $2 WHERE id = $1")
+            .bind(id.to_string())
+            .bind(position)
+            .execute(&mut *connection)
+            .await
+            .map_err(fault)?;
+    }
     name_secrets(&mut *connection, id, &submission.secrets).await?;
     if let Some(url) = &submission.webhook {
         webhooks::add(&mut *connection, id, url).await?;
@@ -114,6 +122,10 @@ pub(super) async fn insert(
 
 /// Transfers that are added by one statement.
 const BATCH: usize = 200;
+
+fn next_batch(specs: &mut impl Iterator<Item = Result<Spec, Fault>>) -> Result<Vec<Spec>, Fault> {
+    specs.by_ref().take(BATCH).collect()
+}
 
 /// Adds transfers from a position on. Returns the position after the last one.
 async fn insert_transfers(

@@ -274,7 +274,7 @@ async fn a_postponed_job_is_taken_when_its_time_has_come(place: &Place) -> Outco
             assert_eq!(claim(&store).await?, None);
             // Somebody doesn't want to wait.
             store.change(id, Change::Retry, &actor, "asked for").await?;
-            assert_eq!(store.retries(id).await?.count, 0);
+            assert_eq!(store.job(id).await?.job.retries, 0);
         }
     }
     assert_eq!(claim(&store).await?, Some(id));

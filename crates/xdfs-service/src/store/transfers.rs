@@ -3,6 +3,7 @@
 use sqlx::Row as _;
 use xdfs::Fault;
 
+use super::changes::change_in;
 use super::leases::hold;
 use super::rows::{failure, failure_text, signed, small, text, unsigned};
 use super::{Connection, Row, Store, fault};
@@ -11,7 +12,7 @@ use crate::id::JobId;
 use crate::listed::hex;
 use crate::model::{Counts, TransferState};
 use crate::scheduler::Link;
-use crate::state::WorkerId;
+use crate::state::{Actor, Change, WorkerId};
 use crate::time::Time;
 
 /// Most tasks that are read at once.
@@ -26,6 +27,8 @@ pub(crate) struct Task {
     pub(crate) bytes: u64,
     /// Its servers.
     pub(crate) link: Link,
+    /// It was begun when its job was claimed.
+    pub(crate) has_begun: bool,
 }
 
 /// The end of a transfer.
@@ -38,6 +41,66 @@ pub(crate) struct End {
     pub(crate) target: Option<Vec<u8>>,
     /// All of its files have a row.
     pub(crate) is_listed: bool,
+}
+
+const TASKS: &str = "
+    SELECT position, spec, bytes, source_server, target_server FROM transfers
+    WHERE job_id = $1 AND position > $2 AND state = 'waiting' ORDER BY position LIMIT $3";
+
+fn task(row: &Row) -> Result<Task, Fault> {
+    Ok(Task {
+        position: small(row, "position")?,
+        text: text(row, "spec")?,
+        bytes: unsigned(row.try_get("bytes").map_err(fault)?),
+        link: Link {
+            source: text(row, "source_server")?,
+            target: text(row, "target_server")?,
+        },
+        has_begun: false,
+    })
+}
+
+/// A transfer begins, unless it has.
+async fn begin_in(connection: &mut Connection, id: JobId, position: u32) -> Result<(), Fault> {
+    sqlx::query("DELETE FROM failures WHERE job_id = $1 AND position = $2")
+        .bind(id.to_string())
+        .bind(i64::from(position))
+        .execute(&mut *connection)
+        .await
+        .map_err(fault)?;
+    sqlx::query(
+        "UPDATE transfers SET state = 'running', attempts = attempts + 1,
+         started_at = COALESCE(started_at, $3)
+         WHERE job_id = $1 AND position = $2 AND state = 'waiting'",
+    )
+    .bind(id.to_string())
+    .bind(i64::from(position))
+    .bind(Time::now().microseconds())
+    .execute(connection)
+    .await
+    .map_err(fault)?;
+    Ok(())
+}
+
+/// The next transfer of a job that is to be done begins. Returns it; `None` if there is none.
+pub(super) async fn begin_next(
+    connection: &mut Connection,
+    id: JobId,
+) -> Result<Option<Task>, Fault> {
+    let row = sqlx::query(TASKS)
+        .bind(id.to_string())
+        .bind(-1_i64)
+        .bind(1_i64)
+        .fetch_optional(&mut *connection)
+        .await
+        .map_err(fault)?;
+    let Some(row) = row else { return Ok(None) };
+    let next = task(&row)?;
+    begin_in(connection, id, next.position).await?;
+    Ok(Some(Task {
+        has_begun: true,
+        ..next
+    }))
 }
 
 /// Stores the counts of a transfer, and with them the sums of its job.
@@ -85,27 +148,13 @@ impl Store {
     /// The next transfers of a job that are to be done, beyond the position `after`; none if there
     /// are no more.
     pub(crate) async fn tasks(&self, id: JobId, after: Option<u32>) -> Result<Vec<Task>, Fault> {
-        let rows = sqlx::query(
-            "SELECT position, spec, bytes, source_server, target_server FROM transfers
-             WHERE job_id = $1 AND position > $2 AND state = 'waiting' ORDER BY position LIMIT $3",
-        )
-        .bind(id.to_string())
-        .bind(after.map_or(-1, i64::from))
-        .bind(i64::from(TASKS_MAX))
-        .fetch_all(&self.pool)
-        .await
-        .map_err(fault)?;
-        let task = |row: &Row| {
-            Ok(Task {
-                position: small(row, "position")?,
-                text: text(row, "spec")?,
-                bytes: unsigned(row.try_get("bytes").map_err(fault)?),
-                link: Link {
-                    source: text(row, "source_server")?,
-                    target: text(row, "target_server")?,
-                },
-            })
-        };
+        let rows = sqlx::query(TASKS)
+            .bind(id.to_string())
+            .bind(after.map_or(-1, i64::from))
+            .bind(i64::from(TASKS_MAX))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(fault)?;
         rows.iter().map(task).collect()
     }
 
@@ -122,22 +171,7 @@ impl Store {
     ) -> Result<(), Fault> {
         let mut transaction = self.begin().await?;
         hold(&mut transaction, id, worker).await?;
-        sqlx::query("DELETE FROM failures WHERE job_id = $1 AND position = $2")
-            .bind(id.to_string())
-            .bind(i64::from(position))
-            .execute(&mut *transaction)
-            .await
-            .map_err(fault)?;
-        sqlx::query(
-            "UPDATE transfers SET state = 'running', attempts = attempts + 1,
-             started_at = COALESCE(started_at, $3) WHERE job_id = $1 AND position = $2",
-        )
-        .bind(id.to_string())
-        .bind(i64::from(position))
-        .bind(Time::now().microseconds())
-        .execute(&mut *transaction)
-        .await
-        .map_err(fault)?;
+        begin_in(&mut transaction, id, position).await?;
         transaction.commit().await
     }
 
@@ -208,42 +242,88 @@ impl Store {
         position: u32,
         end: &End,
     ) -> Result<(), Fault> {
-        let state = match end.failure {
-            None => TransferState::Succeeded,
-            Some(_) => TransferState::Failed,
-        };
         let mut transaction = self.begin().await?;
         hold(&mut transaction, id, worker).await?;
-        set_counts(&mut transaction, id, position, &end.counts).await?;
-        sqlx::query(
-            "UPDATE transfers SET state = $3, failure = $4, limited_by = $5, ended_at = $6,
-             target_path = COALESCE($7, target_path), listed = $8
-             WHERE job_id = $1 AND position = $2",
+        end_in(&mut transaction, id, position, end).await?;
+        transaction.commit().await
+    }
+
+    /// A transfer has succeeded or failed, and its job with it, if no other one comes after it.
+    /// Returns whether that is so.
+    pub(crate) async fn end_transfer_and_job(
+        &self,
+        id: JobId,
+        worker: &WorkerId,
+        position: u32,
+        end: &End,
+    ) -> Result<bool, Fault> {
+        let mut transaction = self.begin().await?;
+        hold(&mut transaction, id, worker).await?;
+        end_in(&mut transaction, id, position, end).await?;
+        let next = sqlx::query(
+            "SELECT position FROM transfers
+             WHERE job_id = $1 AND position > $2 AND state = 'waiting' LIMIT 1",
         )
         .bind(id.to_string())
         .bind(i64::from(position))
-        .bind(state.as_str())
-        .bind(failure_text(end.failure.as_ref())?)
-        .bind(end.limited_by)
-        .bind(Time::now().microseconds())
-        .bind(end.target.as_deref().map(hex))
-        .bind(i64::from(end.is_listed))
-        .execute(&mut *transaction)
+        .fetch_optional(&mut *transaction)
         .await
         .map_err(fault)?;
-        transaction.commit().await
+        if next.is_none() {
+            let failure = first_failure(&mut transaction, id).await?;
+            let (change, reason) = Change::ended(failure.map(Box::new));
+            let actor = Actor::Worker(worker.clone());
+            change_in(&mut transaction, id, change, &actor, &reason).await?;
+        }
+        transaction.commit().await?;
+        Ok(next.is_none())
     }
 
     /// The failure of the first transfer of a job that has failed.
     pub(crate) async fn first_failure(&self, id: JobId) -> Result<Option<Failure>, Fault> {
-        let row = sqlx::query(
-            "SELECT failure FROM transfers WHERE job_id = $1 AND state = 'failed'
-             ORDER BY position LIMIT 1",
-        )
-        .bind(id.to_string())
-        .fetch_optional(&self.pool)
-        .await
-        .map_err(fault)?;
-        row.as_ref().map_or(Ok(None), failure)
+        let mut connection = self.pool.acquire().await.map_err(fault)?;
+        first_failure(&mut connection, id).await
     }
+}
+
+async fn end_in(
+    connection: &mut Connection,
+    id: JobId,
+    position: u32,
+    end: &End,
+) -> Result<(), Fault> {
+    let state = match end.failure {
+        None => TransferState::Succeeded,
+        Some(_) => TransferState::Failed,
+    };
+    set_counts(&mut *connection, id, position, &end.counts).await?;
+    sqlx::query(
+        "UPDATE transfers SET state = $3, failure = $4, limited_by = $5, ended_at = $6,
+         target_path = COALESCE($7, target_path), listed = $8
+         WHERE job_id = $1 AND position = $2",
+    )
+    .bind(id.to_string())
+    .bind(i64::from(position))
+    .bind(state.as_str())
+    .bind(failure_text(end.failure.as_ref())?)
+    .bind(end.limited_by)
+    .bind(Time::now().microseconds())
+    .bind(end.target.as_deref().map(hex))
+    .bind(i64::from(end.is_listed))
+    .execute(connection)
+    .await
+    .map_err(fault)?;
+    Ok(())
+}
+
+async fn first_failure(connection: &mut Connection, id: JobId) -> Result<Option<Failure>, Fault> {
+    let row = sqlx::query(
+        "SELECT failure FROM transfers WHERE job_id = $1 AND state = 'failed'
+         ORDER BY position LIMIT 1",
+    )
+    .bind(id.to_string())
+    .fetch_optional(connection)
+    .await
+    .map_err(fault)?;
+    row.as_ref().map_or(Ok(None), failure)
 }

@@ -39,7 +39,7 @@ pub(super) async fn a_list_has_what_was_seen_last_and_a_kill_loses_its_trust(
     listed.manifest = true;
     let id = store.submit(&listed, "me", None).await?.id;
     let plain = store.submit(&submission(""), "me", None).await?.id;
-    assert!(store.has_manifest(id).await? && !store.has_manifest(plain).await?);
+    assert!(store.job(id).await?.job.manifest && !store.job(plain).await?.job.manifest);
     let none = store.files(plain, &Cursor::default(), 9).await;
     assert_eq!(none.map_err(|fault| fault.code), Err(Code::NotFound));
 
