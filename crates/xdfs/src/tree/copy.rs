@@ -21,6 +21,9 @@ use crate::events::{Observer, TreeResult};
 use crate::paths::{FileKind, join};
 use crate::skip::Skip;
 
+/// Time until the source is counted: a copy that is over by then needs no total.
+const COUNTED_AFTER: Duration = Duration::from_millis(500);
+
 /// Copies the tree `source` to `named`: into it if it is an existing directory and `source` doesn't
 /// end in a slash, otherwise under that name. With `between` the source is on another server.
 pub(super) fn copy(
@@ -146,13 +149,20 @@ pub(super) fn copy(
     run.count = options.count_source.then(Arc::default);
     report.count.clone_from(&run.count);
     thread::scope(|scope| {
-        if let Some(count) = run.count.as_deref().filter(|_| !source.is_remote()) {
+        let count = run.count.as_deref().filter(|_| !source.is_remote());
+        let counting = count.map(|count| {
             let run = &run;
-            scope.spawn(move || run.count_source(count));
-        }
+            scope.spawn(move || {
+                thread::park_timeout(COUNTED_AFTER);
+                run.count_source(count);
+            })
+        });
         let result = run.run(vec![root], None, writer, &mut report);
         // Ends the count.
         run.stop.store(true, Ordering::Relaxed);
+        if let Some(counting) = counting {
+            counting.thread().unpark();
+        }
         result
     })
     .map_err(|fault| report.reason(fault))?;

@@ -107,7 +107,7 @@ pub struct TreeOptions {
     #[serde(with = "crate::text")]
     pub journal: Option<PathBuf>,
     /// Count the source beside the copy, so that progress events have totals. A local source is
-    /// walked once more for that. Ignored by synchronisations.
+    /// walked once more for that, unless the copy is over soon. Ignored by synchronisations.
     pub count_source: bool,
     /// Other sessions when this one breaks: nothing that was listed or moved is listed or moved
     /// again.

@@ -224,6 +224,9 @@ impl TreeRun<'_> {
     pub(super) fn count_source(&self, count: &SourceCount) {
         let mut unlisted = vec![Vec::new()];
         while let Some(directory) = unlisted.pop() {
+            if self.is_stopped() {
+                return;
+            }
             count.add_directory();
             for found in self.source.entries(&directory).map_while(Result::ok) {
                 if self.is_stopped() {
