@@ -4,9 +4,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use xdfs_service::{JobDetail, JobId, ServiceClient, StateName};
+use xdfs_service::{JobDetail, JobId, ServiceClient, StateName, Submission};
 use xdfs_testkit::process::Guard;
 use xdfs_testkit::tree::{TempTree, first_difference};
 use xdfs_testkit::wait;
@@ -189,6 +190,95 @@ fn a_killed_service_takes_its_tree_up_again() {
         assert_same(
             &source.join(&name),
             &scene.tree.join("root/copied").join(&name),
+        );
+    }
+}
+
+/// Rounds of kills; more by hand.
+fn rounds() -> usize {
+    let set = std::env::var("XDFS_TEST_ROUNDS").ok();
+    set.map_or(10, |rounds| rounds.parse().unwrap())
+}
+
+#[test]
+fn a_service_killed_at_any_moment_loses_and_doubles_nothing() {
+    const JOBS: usize = 20;
+    let scene = Scene::new(5);
+    let (tree, data, url) = (&scene.tree, scene.data(), &scene.url);
+    // Of the second one the middle is met.
+    tree.file("here/small", 2).unwrap();
+    tree.file("here/large", 4_000_000).unwrap();
+    let submit = |number: usize| {
+        let (name, options) = match number % JOBS {
+            0 => (
+                "large",
+                r#","options":{"parameters":{"rate_bytes_per_s_max":8000000}}"#,
+            ),
+            _ => ("small", ""),
+        };
+        let source = tree.join("here").join(name);
+        let text = format!(
+            r#"{{"version":1,"transfers":[{{"file":{{"source":"{}","target":"{url}/{number}"{options}}}}}]}}"#,
+            source.display()
+        );
+        let submission: Submission = serde_json::from_str(&text).unwrap();
+        let key = number.to_string();
+        // The same key, until the service has said that it has the job.
+        let done = wait::until(PATIENCE, || {
+            let client = ServiceClient::new(&data, None);
+            client.is_ok_and(|client| client.submit(&submission, &key).is_ok())
+        });
+        assert!(done, "job {number}");
+    };
+    let mut service = scene.service();
+    for round in 0..rounds() {
+        let (next, said) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        if number >= JOBS {
+                            break;
+                        }
+                        submit(round * JOBS + number);
+                        said.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            // Each time at another one, in the middle of what the others do.
+            let least = round * 7 % JOBS;
+            assert!(wait::until(PATIENCE, || said.load(Ordering::Relaxed) >= least));
+            service.kill().unwrap();
+            service = scene.service();
+        });
+    }
+    let client = ServiceClient::new(&data, None).unwrap();
+    let count = rounds() * JOBS;
+    let mut jobs = Vec::new();
+    let mut after = None;
+    loop {
+        let page = client.jobs(None, after, 1000).unwrap();
+        jobs.extend(page.jobs);
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(jobs.len(), count);
+    for job in jobs {
+        let ended = scene.until(job.id, |detail| detail.job.state.is_end());
+        assert_eq!(ended.job.state, StateName::Succeeded, "{ended:#?}");
+        let ends = ended.transitions.iter().filter(|one| one.to.is_end());
+        assert_eq!(ends.count(), 1, "{ended:#?}");
+    }
+    let root = tree.join("root");
+    assert_eq!(std::fs::read_dir(&root).unwrap().count(), count);
+    for number in 0..count {
+        let source = if number % JOBS == 0 { "large" } else { "small" };
+        assert_same(
+            &tree.join("here").join(source),
+            &root.join(number.to_string()),
         );
     }
 }
