@@ -32,6 +32,9 @@ pub struct Traits {
     pub sessions: bool,
     /// Files can be spread over several nodes of the server.
     pub stripes: bool,
+    /// Many small files are read and written together in packs, with all of their metadata.
+    /// Otherwise a pack is one file after the other, and what such a place can't keep is left out.
+    pub packs: bool,
 }
 
 impl Traits {
@@ -44,6 +47,7 @@ impl Traits {
         copies: true,
         sessions: true,
         stripes: false,
+        packs: true,
     };
 
     /// The traits of files without anything beside their names, sizes and content.
@@ -55,6 +59,7 @@ impl Traits {
         copies: false,
         sessions: false,
         stripes: false,
+        packs: false,
     };
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use xdfs_proto::{Code, Fault};
 use xdfs_store::tree_journal::Root;
 
+use super::announced::AnnouncedTree;
 use super::apart::{self, Asked};
 use super::ends::Ends;
 use super::journal;
@@ -15,8 +16,7 @@ use super::moving::Report;
 use super::namespace::{FoundName, Namespace};
 use super::options::{PackSizes, TreeOptions};
 use super::run::TreeRun;
-use super::session::{AnnouncedTree, TreeSession};
-use crate::between::ServerFile;
+use super::session::TreeSession;
 use crate::events::{Observer, TreeResult};
 use crate::paths::{FileKind, join};
 use crate::skip::Skip;
@@ -25,18 +25,16 @@ use crate::skip::Skip;
 const COUNTED_AFTER: Duration = Duration::from_millis(500);
 
 /// Copies the tree `source` to `named`: into it if it is an existing directory and `source` doesn't
-/// end in a slash, otherwise under that name. With `between` the source is on another server.
+/// end in a slash, otherwise under that name. `session` is that with the server of the target or,
+/// if the target is on this machine, of the source.
 pub(super) fn copy(
-    (session, between): (&TreeSession<'_>, Option<&ServerFile>),
+    session: &TreeSession<'_>,
     source: &Namespace<'_>,
     named: &Namespace<'_>,
     options: &TreeOptions,
     observer: &mut dyn Observer,
 ) -> Result<TreeResult, Fault> {
-    session.client.prepare_packs();
-    // From one server to another each file is a transfer of its own.
-    let announced = (source.is_remote() && between.is_none())
-        .then(|| AnnouncedTree::begin(session.client, source.root()));
+    let announced = AnnouncedTree::prepare([source, named], options);
     let mut round_trip = Duration::ZERO;
     let Some(attributes) = source.find_and_list(&mut round_trip)? else {
         let fault = Fault::new(Code::NotFound, "copy", "no such directory");
@@ -55,7 +53,7 @@ pub(super) fn copy(
     let way = Asked::begin(&inside, source);
     let there = named.find_root();
     if named.is_remote() {
-        round_trip = began.elapsed();
+        round_trip = round_trip.max(began.elapsed());
         if let Err(fault) = there {
             return Err(fault);
         }
@@ -70,7 +68,7 @@ pub(super) fn copy(
         ..options.clone()
     });
     let options = unclaimed.as_ref().unwrap_or(options);
-    let mut writer = journal::open(session.client, [source, named], options, &mut report)?;
+    let mut writer = journal::open([source, named], options, &mut report)?;
     let source_inode = attributes.inode;
     let earlier = match &mut writer {
         Some(writer) => {
@@ -107,9 +105,9 @@ pub(super) fn copy(
         true => inside,
         false => named.with_root(root.path.clone()),
     };
-    let pack_sizes = PackSizes::new(session.client, round_trip);
+    let servers = [source, named].into_iter().filter_map(Namespace::session);
+    let pack_sizes = PackSizes::new(servers.map(|server| server.client), round_trip);
     let mut run = TreeRun::new(session, source, &target, options, pack_sizes);
-    run.between = between;
     run.keeps_root = root.was_there;
     run.own = own;
     run.is_by_size = announced

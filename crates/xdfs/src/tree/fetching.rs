@@ -1,5 +1,5 @@
-//! Packs from a remote source, requested by the names in its listings; and what comes from another
-//! server, where each file is a transfer of its own.
+//! Packs from a remote source, requested by the names in its listings; and what comes from a source
+//! without packs, where each file is a transfer of its own.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use xdfs_proto::{Code, DigestKind, Fault, Limits};
 use xdfs_store::tree_journal::Mark;
 use xdfs_store::{LocalStore, Store};
 
-use super::inspector::{PackInspector, Received};
+use super::inspector::{PackInspector, PackTarget, Received};
 use super::item::{Item, Kind, OwnedXattr, owned_xattrs};
 use super::moving::{MovingPack, PackTransfer};
 use super::namespace::{FoundName, odd_answer};
@@ -66,15 +66,15 @@ impl Moving<'_, '_> {
             self.report.result.unkept += 1;
         }
         let mark = mark_of(&attributes).filter(|_| is_file);
-        match self.run.between {
-            Some(_) if !is_file => self.make_other(found.path, &attributes),
-            _ => self.request(found.path, mark),
+        match self.run.has_packs || is_file {
+            true => self.request(found.path, mark),
+            false => self.make_other(found.path, &attributes),
         }
     }
 
-    /// Moves an entry of another server, which may have become another one since it was found.
-    fn request_between(&mut self, path: Vec<u8>, file: Option<Mark>) -> Result<(), Fault> {
-        if let Some(file) = file {
+    /// Moves an entry without a pack. It may have become another one since it was found.
+    fn request_alone(&mut self, path: Vec<u8>, file: Option<Mark>) -> Result<(), Fault> {
+        if let Some(file) = file.filter(|file| file.kind == 0) {
             let item = Item::large(path, file.size, Some(file.mtime_ns));
             return self.start_large(item, None);
         }
@@ -98,7 +98,7 @@ impl Moving<'_, '_> {
         }
     }
 
-    /// Makes what isn't a file, and is on another server, at the target.
+    /// Makes what isn't a file at the target.
     fn make_other(&mut self, path: Vec<u8>, found: &Attributes) -> Result<(), Fault> {
         let link;
         let (mut mode, content) = match found.kind {
@@ -147,8 +147,8 @@ impl Moving<'_, '_> {
 
     /// Fetches an entry: a large file by its own transfer, others in the next pack.
     pub(super) fn request(&mut self, path: Vec<u8>, file: Option<Mark>) -> Result<(), Fault> {
-        if self.run.between.is_some() {
-            return self.request_between(path, file);
+        if !self.run.has_packs {
+            return self.request_alone(path, file);
         }
         let mut size = file.map_or(0, |file| file.size);
         if size > u64::from(SMALL_BYTES_MAX) {
@@ -189,22 +189,81 @@ impl Moving<'_, '_> {
         let names = std::mem::take(&mut self.request).names;
         self.run.pack_sizes.begin();
         let relaxed = self.run.options.durability == Durability::None;
-        let store = self.run.receiving(LocalStore::unrooted());
-        let inspector = PackInspector::new(names, self.run.options.keeps_more(), relaxed, store)
+        let target = match self.run.target.is_remote() {
+            true => PackTarget::Kept(self.run.spares.clone()),
+            false => {
+                let store = self.run.receiving(LocalStore::unrooted());
+                PackTarget::Store { store, relaxed }
+            }
+        };
+        let inspector = PackInspector::new(names, self.run.options.keeps_more(), target)
             .with_digests(self.run.options.file_digests.unwrap_or(DigestKind::None));
         let pack = self
             .run
             .start_request(Arc::new(inspector), self.overwrite)?;
         self.push(pack)
     }
+
+    /// Sends a pack that came from another server to the target, and takes what is in it from the
+    /// `received` entries. It takes the place of its request among the packs in flight.
+    pub(super) fn pass_on(
+        &mut self,
+        pack: (Vec<u8>, usize),
+        received: &mut Vec<Received>,
+    ) -> Result<(), Fault> {
+        let mut items = Vec::with_capacity(received.len());
+        for entry in std::mem::take(received) {
+            match entry {
+                Received::Moved(item) => items.push(item),
+                other => received.push(other),
+            }
+        }
+        if items.is_empty() {
+            self.run.spares.give(pack.0);
+            return Ok(());
+        }
+        let pack = self.run.start_pack(pack, items, self.overwrite)?;
+        match pack.transfer.has_ended() {
+            true => self.end_pack(pack),
+            false => {
+                self.packs.push_back(pack);
+                Ok(())
+            }
+        }
+    }
+
+    /// Processes the entries of a requested pack whose session broke.
+    pub(super) fn end_interrupted_request(
+        &mut self,
+        inspector: &PackInspector,
+        fault: &Fault,
+    ) -> Result<(), Fault> {
+        let received = inspector.take();
+        let count = received.len();
+        let mut arrived = Vec::new();
+        for received in received {
+            match received {
+                Received::Moved(item) => arrived.push(item),
+                Received::Large(item, _) => self.report.interrupt(item.path, item.mark, fault),
+                Received::Failed(path, fault) => {
+                    let fault = self.run.source.apart(fault);
+                    self.report.record_failure(&path, false, None, fault);
+                }
+            }
+        }
+        for path in inspector.names.get(count..).unwrap_or_default() {
+            self.report.interrupt(path.clone(), None, fault);
+        }
+        self.run.find_interrupted(arrived, fault, self.report)
+    }
 }
 
-impl TreeRun<'_> {
+impl<'a> TreeRun<'a> {
     fn start_request(
         &self,
         inspector: Arc<PackInspector>,
         overwrite: bool,
-    ) -> Result<MovingPack, Fault> {
+    ) -> Result<MovingPack<'a>, Fault> {
         let from = (self.source.root(), self.source.follows());
         self.start_request_in(from, inspector, overwrite)
     }
@@ -215,7 +274,7 @@ impl TreeRun<'_> {
         (directory, follow): (&[u8], bool),
         inspector: Arc<PackInspector>,
         overwrite: bool,
-    ) -> Result<MovingPack, Fault> {
+    ) -> Result<MovingPack<'a>, Fault> {
         let job = DownloadSpec {
             source: directory.to_vec(),
             store: Arc::clone(&inspector) as Arc<dyn Store>,
@@ -229,9 +288,9 @@ impl TreeRun<'_> {
             }),
         };
         let options = self.pack_options(overwrite);
-        let started = self.session.start(&options, TransferKind::Download(job));
+        let session = self.source.session().unwrap_or(self.session);
         Ok(MovingPack {
-            transfer: PackTransfer::started(started)?,
+            transfer: PackTransfer::start(session, &options, TransferKind::Download(job))?,
             items: Vec::new(),
             inspector: Some(inspector),
         })
@@ -275,12 +334,20 @@ impl TreeRun<'_> {
 
     /// Fetches a pack that sets the metadata of a large file on the server.
     pub(super) fn fetch_metadata(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
-        let inspector = Arc::new(PackInspector::for_metadata(path));
-        let pack = self.start_request(Arc::clone(&inspector), false)?;
-        self.finish_pack(pack.transfer, false)?.1?;
-        match inspector.take().pop() {
+        let fetched = loop {
+            let inspector = Arc::new(PackInspector::for_metadata(path));
+            let pack = self.start_request(Arc::clone(&inspector), false);
+            let done = pack.and_then(|pack| self.finish_pack(pack.transfer, false));
+            match done.map_err(|fault| self.source.apart(fault))?.1 {
+                Ok(_) => break inspector,
+                // There is another session.
+                Err(fault) if fault.ends_session => {}
+                Err(fault) => return Err(self.source.apart(fault)),
+            }
+        };
+        match fetched.take().pop() {
             Some(Received::Large(item, Some(kept))) if item.kind == Kind::File => Ok(kept),
-            Some(Received::Failed(_, fault)) => Err(fault),
+            Some(Received::Failed(_, fault)) => Err(self.source.apart(fault)),
             _ => {
                 let cause = "it is not a large file any more";
                 let fault = Fault::new(Code::SourceChanged, "copy", cause);

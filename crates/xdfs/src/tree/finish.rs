@@ -57,8 +57,8 @@ impl Moving<'_, '_> {
             }
             let failed = again.iter().chain(&ours);
             let faults = failed.clone().map(|entry| &entry.fault);
-            if self.run.between.is_some() && faults.clone().any(is_away) {
-                // Waits for another session with the server of the source, if its own has ended.
+            if faults.clone().any(is_away) {
+                // Waits for another session with the server of a source, if its own has ended.
                 let _ = self.run.source.find_root();
             }
             self.run.session.await_server(faults);

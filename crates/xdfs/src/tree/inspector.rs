@@ -1,8 +1,10 @@
-//! Packs from the server: their entries are recorded on the way to the local store.
+//! Packs from the server of a source: their entries are recorded on the way to the target.
 
+use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use xdfs_proto::pack::{Content, Failures, PackReader};
+use xdfs_engine::Spares;
+use xdfs_proto::pack::{Content, Failures, PACK_BYTES_MAX, PackReader, PackWriter};
 use xdfs_proto::{Code, DigestKind, Fault, Limits};
 use xdfs_store::{LocalStore, PackOptions, Store};
 
@@ -18,37 +20,40 @@ pub(super) enum Received {
     Failed(Vec<u8>, Fault),
 }
 
-/// The store that receives a pack: records its entries, and passes it to the local store.
+/// The destination of the entries of a pack.
+#[derive(Debug)]
+pub(super) enum PackTarget {
+    /// They are written to a store on this machine. If `relaxed`, files may be published before
+    /// they are durable.
+    Store { store: LocalStore, relaxed: bool },
+    /// Those that can be written are kept, as a pack for another server in one of these buffers.
+    Kept(Spares),
+    /// None: the entries are only recorded, to get the metadata of a large file or a directory.
+    Nowhere,
+}
+
+/// A pack: the buffer that it is in, and its length.
+type KeptPack = (Vec<u8>, usize);
+
+/// The store that receives a pack: records its entries, and passes it to the target.
 #[derive(Debug)]
 pub(super) struct PackInspector {
     pub(super) names: Vec<Vec<u8>>,
     /// Record the metadata of large files.
     keeps_more: bool,
-    /// Files may be published before they are durable.
-    relaxed: bool,
-    /// Inspect entries without writing them.
-    metadata_only: bool,
     /// Record digests of this kind.
     digests: DigestKind,
-    /// The target.
-    store: LocalStore,
-    received: Mutex<Vec<Received>>,
+    target: PackTarget,
+    received: Mutex<(Vec<Received>, Option<KeptPack>)>,
 }
 
 impl PackInspector {
-    pub(super) fn new(
-        names: Vec<Vec<u8>>,
-        keeps_more: bool,
-        relaxed: bool,
-        store: LocalStore,
-    ) -> Self {
+    pub(super) fn new(names: Vec<Vec<u8>>, keeps_more: bool, target: PackTarget) -> Self {
         Self {
-            store,
             names,
             keeps_more,
-            relaxed,
-            metadata_only: false,
             digests: DigestKind::None,
+            target,
             received: Mutex::default(),
         }
     }
@@ -60,26 +65,31 @@ impl PackInspector {
 
     /// An inspector that writes nothing, to get the metadata of a large file or a directory.
     pub(super) fn for_metadata(name: &[u8]) -> Self {
-        let metadata_only = true;
-        Self {
-            metadata_only,
-            ..Self::new(vec![name.to_vec()], true, true, LocalStore::unrooted())
-        }
+        Self::new(vec![name.to_vec()], true, PackTarget::Nowhere)
     }
 
     /// Takes the recorded entries.
     pub(super) fn take(&self) -> Vec<Received> {
-        std::mem::take(&mut *self.lock())
+        mem::take(&mut self.lock().0)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Received>> {
+    /// Takes the pack that is kept for another server: those of the recorded entries that are
+    /// [`Received::Moved`], in their order.
+    pub(super) fn take_kept(&self) -> Option<KeptPack> {
+        self.lock().1.take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Vec<Received>, Option<KeptPack>)> {
         self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Store for PackInspector {
     fn packs_wait(&self, root: &[u8]) -> bool {
-        !self.relaxed && self.store.packs_wait(root)
+        match &self.target {
+            PackTarget::Store { store, relaxed } => !relaxed && store.packs_wait(root),
+            PackTarget::Kept(_) | PackTarget::Nowhere => false,
+        }
     }
 
     fn write_pack(&self, root: &[u8], how: PackOptions, pack: &[u8]) -> Result<Failures, Fault> {
@@ -89,6 +99,10 @@ impl Store for PackInspector {
             fault.path(path).ending_session()
         };
         let mut received = Vec::new();
+        let mut kept = match &self.target {
+            PackTarget::Kept(spares) => Some(PackWriter::new(spares.take(0), PACK_BYTES_MAX)),
+            PackTarget::Store { .. } | PackTarget::Nowhere => None,
+        };
         for entry in PackReader::new(pack, &limits) {
             let entry = entry.map_err(|e| e.fault())?;
             // A peer may only send requested entries.
@@ -104,25 +118,31 @@ impl Store for PackInspector {
                     Received::Large(item, kept)
                 }
                 Content::Failed(fault) => Received::Failed(entry.path.to_vec(), fault),
-                Content::Directory if self.metadata_only => {
+                Content::Directory if matches!(self.target, PackTarget::Nowhere) => {
                     Received::Large(Item::of(&entry), Some(attributes_of(&entry)))
                 }
-                _ => Received::Moved(Item::with_digest(&entry, self.digests)),
+                _ => {
+                    // It fits: the entry came in a pack of at most this size.
+                    if kept.as_mut().is_some_and(|pack| !pack.entry(&entry)) {
+                        return Err(refused("the pack is too large", entry.path));
+                    }
+                    Received::Moved(Item::with_digest(&entry, self.digests))
+                }
             });
         }
         if received.is_empty() {
             let cause = "the pack has none of the requested names";
             return Err(refused(cause, root));
         }
-        *self.lock() = received;
-        if self.metadata_only {
+        *self.lock() = (received, kept.map(PackWriter::finish));
+        let PackTarget::Store { store, relaxed } = &self.target else {
             return Ok(Failures::default());
-        }
+        };
         let how = PackOptions {
-            relaxed: self.relaxed,
+            relaxed: *relaxed,
             ..how
         };
-        self.store.write_pack(root, how, pack)
+        store.write_pack(root, how, pack)
     }
 
     xdfs_store::defaults!(Store: is_slow, open_source, open_sink, check_sink, read_pack, call,

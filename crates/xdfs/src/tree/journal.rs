@@ -19,7 +19,6 @@ use super::namespace::{LookedUp, Namespace, Pending};
 use super::options::{Durability, TreeOptions};
 use super::tracker::{Claims, split};
 use super::version::looks_like;
-use crate::client::Client;
 use crate::local_path::path_bytes;
 use crate::mtime::{is_coarse, is_same_time};
 use crate::paths::{FileKind, join};
@@ -77,7 +76,6 @@ type Claimed = Option<Result<(), Fault>>;
 /// [`Code::Busy`] if another run uses it: both would write to the same target. Any other fault if
 /// the journal of an earlier run can't be used: only that journal says where the tree goes.
 pub(super) fn open(
-    client: &Client,
     ends: [&Namespace<'_>; 2],
     options: &TreeOptions,
     report: &mut Report<'_>,
@@ -89,7 +87,7 @@ pub(super) fn open(
     else {
         return Ok(None);
     };
-    let place = match key(client, ends, options) {
+    let place = match key(ends, options) {
         Ok(key) => JournalPlace::new(folder, key),
         Err(fault) => {
             report.warn(&fault.hint(HINT_NO_JOURNAL));
@@ -138,12 +136,12 @@ pub(super) fn open(
 
 /// Key of a journal: a digest of source and target as the user named them, and of all options that
 /// affect the result.
-fn key(
-    client: &Client,
-    ends: [&Namespace<'_>; 2],
-    options: &TreeOptions,
-) -> Result<[u8; 32], Fault> {
-    let direction: &[u8] = if ends[1].is_remote() { b"up" } else { b"dn" };
+fn key(ends: [&Namespace<'_>; 2], options: &TreeOptions) -> Result<[u8; 32], Fault> {
+    let direction: &[u8] = match ends.map(Namespace::is_remote) {
+        [true, true] => b"between",
+        [_, true] => b"up",
+        [_, false] => b"dn",
+    };
     let mut roots = Vec::new();
     for end in ends {
         if end.is_remote() {
@@ -159,8 +157,14 @@ fn key(
         };
         roots.push([&path_bytes(&absolute), slash].concat());
     }
-    let place = client.place();
-    let address = place.address.to_string();
+    let servers = ends.into_iter().filter_map(Namespace::session);
+    let servers: Vec<_> = servers
+        .map(|server| {
+            let place = server.client.place();
+            let user = place.user.clone().unwrap_or_default();
+            (place.address.to_string(), user)
+        })
+        .collect();
     let kept = [
         options.owner,
         options.xattrs,
@@ -174,15 +178,14 @@ fn key(
     if options.follow_links {
         kept.push(1);
     }
-    let fields: [&[u8]; 7] = [
-        direction,
-        address.as_bytes(),
-        place.user.as_deref().unwrap_or_default().as_bytes(),
-        &roots[0],
+    let servers = servers.iter();
+    let servers = servers.flat_map(|(address, user)| [address.as_bytes(), user.as_bytes()]);
+    let fields = [direction].into_iter().chain(servers).chain([
+        &roots[0][..],
         &roots[1],
         &kept,
         options.filter.identity(),
-    ];
+    ]);
     let mut hasher = blake3::Hasher::new_derive_key("xdfs tree journal key");
     for field in fields {
         hasher.update(&(field.len() as u64).to_be_bytes());

@@ -10,7 +10,7 @@ use xdfs_store::{LocalStore, Store as _};
 
 use super::item::{DeferredMetadata, Item};
 use super::moving::{MovingFile, PROGRESS_INTERVAL};
-use super::options::{BETWEEN_MAX, LARGE_MAX};
+use super::options::{ALONE_MAX, LARGE_MAX};
 use super::run::{Moving, TreeRun};
 use super::tracker::split;
 use crate::paths::{Call, FileKind};
@@ -45,9 +45,9 @@ impl Moving<'_, '_> {
                     kept,
                     bytes: 0,
                 });
-                let most = match self.run.between {
-                    Some(_) => BETWEEN_MAX,
-                    None => LARGE_MAX,
+                let most = match self.run.has_packs {
+                    true => LARGE_MAX,
+                    false => ALONE_MAX,
                 };
                 while self.large.len() >= most {
                     self.wait_for_large()?;
@@ -225,9 +225,9 @@ impl TreeRun<'_> {
         let source_path = self.source.path(&item.path);
         // Without a name, a directory at the target is a failure.
         let name = Vec::new();
-        if let Some(source) = self.between {
+        if let Some(file) = self.source.server_file(&item.path) {
             let options = self.transfer_options(overwrite);
-            let (file, generation) = (source.at(source_path), self.session.generation());
+            let generation = self.session.generation();
             let client = self.session.client;
             let transfer = client.start_between(&file, &target, name, &options)?;
             return Ok((generation, transfer));

@@ -97,6 +97,7 @@ impl Moving<'_, '_> {
             && self.large.is_empty()
             && self.awaiting_metadata.is_empty()
             && self.request.names.is_empty()
+            && self.packs.iter().all(|pack| pack.inspector.is_none())
             && self.deferred.is_empty()
             && self.links.is_empty()
     }
@@ -146,13 +147,13 @@ fn is_taken_otherwise(fault: &Fault) -> bool {
     fault.ends_session || fault.code == Code::FeatureUnsupported || may_pass(fault)
 }
 
-impl TreeRun<'_> {
+impl<'a> TreeRun<'a> {
     fn start_last_pack(
         &self,
         memory: Vec<u8>,
         length: usize,
         awaited: Vec<FileId>,
-    ) -> Result<PackTransfer, Fault> {
+    ) -> Result<PackTransfer<'a>, Fault> {
         let job = UploadSpec {
             source: Box::new(PackSource::new(memory, length, self.spares.clone())),
             source_path: self.source.root().to_vec(),
@@ -163,6 +164,6 @@ impl TreeRun<'_> {
             last: Some(awaited),
         };
         let options = self.pack_options(true);
-        PackTransfer::started(self.session.start(&options, TransferKind::Upload(job)))
+        PackTransfer::start(self.session, &options, TransferKind::Upload(job))
     }
 }

@@ -6,6 +6,7 @@
 //! by the packs in flight and the incomplete directories: a directory gets its times once nothing
 //! more is created in it. A journal records finished entries, so that an interrupted tree resumes.
 
+mod announced;
 mod apart;
 mod copy;
 mod count;
@@ -77,7 +78,7 @@ impl Client {
         let session = TreeSession::new(self, options);
         let source = Namespace::local(path_bytes(source)).following(options.follow_links);
         let target = Namespace::remote(&session, target.to_vec());
-        copy::copy((&session, None), &source, &target, options, observer)
+        copy::copy(&session, &source, &target, options, observer)
     }
 
     /// Copies the tree `source`, a path on the server, to the local path `target`, like
@@ -96,15 +97,17 @@ impl Client {
         let source = Namespace::remote(&session, source.to_vec());
         let source = source.following(options.follow_links);
         let target = Namespace::local(path_bytes(target));
-        copy::copy((&session, None), &source, &target, options, observer)
+        copy::copy(&session, &source, &target, options, observer)
     }
 
     /// Copies the tree `source` of another server, or of another directory of this one, to
-    /// `target`, a path on the server, like [`Client::upload_tree`]. There is no journal: what
-    /// exists at the target is skipped as [`TreeOptions::skip`] says.
+    /// `target`, a path on the server, like [`Client::upload_tree`]. Small files pass this process
+    /// in packs, if both servers have them and the files don't go without it (see
+    /// [`Way`](crate::Way)). There is no journal: what exists at the target is skipped as
+    /// [`TreeOptions::skip`] says.
     ///
     /// # Errors
-    /// As [`Client::upload_tree`]; or the options ask for what isn't preserved between servers.
+    /// As [`Client::upload_tree`]; or the options ask for what one of the servers doesn't preserve.
     pub fn copy_tree_from(
         &self,
         source: &ServerFile,
@@ -112,17 +115,16 @@ impl Client {
         options: &TreeOptions,
         observer: &mut dyn Observer,
     ) -> Result<TreeResult, Fault> {
-        options.check_between("copy")?;
         let client = source.client()?;
-        let options = TreeOptions {
+        let options = &TreeOptions {
             journal: None,
             ..options.clone()
         };
-        let there = TreeSession::with_source(&client, source, &options);
-        let session = TreeSession::new(self, &options);
-        let from = Namespace::remote(&there, source.place().path.clone());
-        let from = from.following(options.follow_links);
+        let there = TreeSession::with_source(&client, source, options);
+        let session = TreeSession::new(self, options);
+        let from = Namespace::origin(&there, source).following(options.follow_links);
         let to = Namespace::remote(&session, target.to_vec());
-        copy::copy((&session, Some(source)), &from, &to, &options, observer)
+        from.check_kept(&to, options, "copy")?;
+        copy::copy(&session, &from, &to, options, observer)
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use xdfs_engine::command::TransferKind;
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{CAUSE_ADDS_ONLY, Code, Fault, FileId, Retry};
 use xdfs_store::tree_journal::{Mark, Totals};
@@ -16,13 +17,14 @@ use super::ends::Ends;
 use super::inspector::PackInspector;
 use super::item::{DeferredMetadata, Item, Kind};
 use super::owners::MovedOwners;
+use super::session::TreeSession;
 use super::space::NeededSpace;
 use super::tracker::Tracker;
 use super::version::{looks_like, mark_of};
 use crate::events::{Deletion, Observer, SyncStep, TreeEvent, TreeResult};
 use crate::mtime::time_warning;
 use crate::paths::{Attributes, FileKind};
-use crate::transfer::{SharedTime, Transfer};
+use crate::transfer::{SharedTime, Transfer, TransferOptions};
 
 /// Interval of progress events.
 pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -589,10 +591,11 @@ impl<'a> Report<'a> {
     }
 }
 
-/// A pack in flight to a remote target, or the result of one at a local target.
-#[derive(Debug)]
-pub(super) struct PackTransfer {
+/// A pack in flight from or to a server, or the result of one at a local target.
+pub(super) struct PackTransfer<'a> {
     pub(super) state: PackState,
+    /// The server that it comes from or goes to.
+    pub(super) session: Option<&'a TreeSession<'a>>,
     /// The number of its session.
     pub(super) generation: u64,
     /// The pack, and whether it replaces existing entries, if it can be sent again whatever the
@@ -619,23 +622,27 @@ impl PackState {
     }
 }
 
-impl PackTransfer {
+impl<'a> PackTransfer<'a> {
     /// The result of a pack.
     pub(super) fn ended(result: Result<Failures, Fault>) -> Self {
         Self {
             state: PackState::Ended(result),
+            session: None,
             generation: 0,
             repeatable: None,
         }
     }
 
-    /// A transfer that was started in the session of this number, or failed with it.
+    /// Starts a pack, which may have failed with its session.
     ///
     /// # Errors
     /// It could not be started for another reason.
-    pub(super) fn started(
-        (generation, started): (u64, Result<Transfer, Fault>),
+    pub(super) fn start(
+        session: &'a TreeSession<'a>,
+        options: &TransferOptions,
+        kind: TransferKind,
     ) -> Result<Self, Fault> {
+        let (generation, started) = session.start(options, kind);
         let state = match started {
             Ok(transfer) => PackState::Moving(Box::new(transfer)),
             Err(fault) if fault.ends_session => PackState::Ended(Err(fault)),
@@ -643,6 +650,7 @@ impl PackTransfer {
         };
         Ok(Self {
             state,
+            session: Some(session),
             generation,
             repeatable: None,
         })
@@ -670,9 +678,8 @@ impl PackTransfer {
 }
 
 /// A pack in flight, and its contents.
-#[derive(Debug)]
-pub(super) struct MovingPack {
-    pub(super) transfer: PackTransfer,
+pub(super) struct MovingPack<'a> {
+    pub(super) transfer: PackTransfer<'a>,
     /// Its entries, if it was built locally.
     pub(super) items: Vec<Item>,
     /// Records the entries of a requested pack.
@@ -688,10 +695,10 @@ pub(super) struct NextRequest {
 }
 
 /// Takes the oldest pack if it has ended. Waits for up to `timeout` after the latest progress.
-pub(super) fn take_ended(
-    packs: &mut VecDeque<MovingPack>,
+pub(super) fn take_ended<'a>(
+    packs: &mut VecDeque<MovingPack<'a>>,
     timeout: Duration,
-) -> Option<MovingPack> {
+) -> Option<MovingPack<'a>> {
     let first = packs.front_mut()?;
     first.transfer.is_over(timeout).then(|| packs.pop_front())?
 }

@@ -12,8 +12,10 @@ use xdfs_proto::{ChecksumKind, Code, Fault, Limits, Machine};
 use xdfs_store::tree_journal::Mark;
 use xdfs_store::{LocalStore, Traits, local};
 
+use super::options::TreeOptions;
 use super::session::{RemoteCall, RemoteEntries, TreeSession};
 use super::version::mark_of;
+use crate::between::{ServerFile, Way};
 use crate::local_path::path_bytes;
 use crate::paths::{
     Answer, Attributes, Call, Entry, FileKind, Listing, PendingCall, call_store, join,
@@ -41,6 +43,8 @@ pub(super) fn check_length(path: &[u8]) -> Result<(), Fault> {
 pub(super) struct Namespace<'a> {
     /// The session with the server; `None` for a local tree.
     session: Option<&'a TreeSession<'a>>,
+    /// How its files get to another server; `None` if they go to this machine or come from it.
+    origin: Option<&'a ServerFile>,
     root: Vec<u8>,
     /// Symbolic links in it are followed.
     follows: bool,
@@ -122,6 +126,7 @@ impl<'a> Namespace<'a> {
     pub(super) fn local(root: Vec<u8>) -> Self {
         Self {
             session: None,
+            origin: None,
             root,
             follows: false,
             beneath: OnceLock::new(),
@@ -137,6 +142,14 @@ impl<'a> Namespace<'a> {
         }
     }
 
+    /// The tree of a server whose files go to another one.
+    pub(super) fn origin(session: &'a TreeSession<'a>, origin: &'a ServerFile) -> Self {
+        Self {
+            origin: Some(origin),
+            ..Self::remote(session, origin.place().path.clone())
+        }
+    }
+
     /// The same tree; with `follows`, its symbolic links are followed.
     pub(super) fn following(self, follows: bool) -> Self {
         Self { follows, ..self }
@@ -146,6 +159,7 @@ impl<'a> Namespace<'a> {
     pub(super) fn with_root(&self, root: Vec<u8>) -> Self {
         Self {
             session: self.session,
+            origin: self.origin,
             follows: self.follows,
             ..Self::local(root)
         }
@@ -153,6 +167,66 @@ impl<'a> Namespace<'a> {
 
     pub(super) fn is_remote(&self) -> bool {
         self.session.is_some()
+    }
+
+    /// The session with its server.
+    pub(super) fn session(&self) -> Option<&'a TreeSession<'a>> {
+        self.session
+    }
+
+    /// A file of it, as one that goes to another server.
+    pub(super) fn server_file(&self, path: &[u8]) -> Option<ServerFile> {
+        self.origin.map(|origin| origin.at(self.path(path)))
+    }
+
+    /// A fault of its server, which may be another one than that of the target. The session with
+    /// the target hasn't ended by it then.
+    pub(super) fn apart(&self, fault: Fault) -> Fault {
+        match self.origin {
+            Some(origin) => origin.named(fault),
+            None => fault,
+        }
+    }
+
+    /// Whether its small files go to `target` together, in packs. Otherwise each is a transfer of
+    /// its own, which the servers may do without this machine.
+    pub(super) fn packs_for(&self, target: &Self, options: &TreeOptions) -> bool {
+        let (Some(origin), Some(session)) = (self.origin, target.session) else {
+            return true;
+        };
+        let (source, there) = (self.traits(), target.traits());
+        let stays = there.copies && session.client.place().shares_session(origin.place());
+        let is_relayed = match origin.way() {
+            Way::Any => !stays || options.keeps_more(),
+            Way::Direct => false,
+            Way::Relayed => true,
+        };
+        source.packs && there.packs && is_relayed
+    }
+
+    /// Refuses metadata and hard links that one of two servers can't keep.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`].
+    pub(super) fn check_kept(
+        &self,
+        target: &Self,
+        options: &TreeOptions,
+        operation: &str,
+    ) -> Result<(), Fault> {
+        let refused = |what: &str| {
+            let cause = format!("{what} can't be kept between these two servers in this way");
+            Err(Fault::new(Code::InvalidArgument, operation, cause).path(target.root()))
+        };
+        if options.keeps_more() && !self.packs_for(target, options) {
+            return refused("owners, extended attributes and access times");
+        }
+        let ends = [self.traits(), target.traits()];
+        let have_links = ends.iter().all(|end| end.hard_links) && ends[0].identities;
+        if options.hard_links && !have_links {
+            return refused("hard links");
+        }
+        Ok(())
     }
 
     /// Whether this tree and another one may be on one machine.

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use xdfs_engine::TransferParameters;
+use xdfs_proto::DigestKind;
 #[cfg(doc)]
 use xdfs_proto::frame::Resume;
 use xdfs_proto::pack::Preserve;
-use xdfs_proto::{Code, DigestKind, Fault};
 
 use super::filter::Filter;
 use crate::client::Client;
@@ -38,8 +38,9 @@ const PACKS_BROKEN: usize = 512;
 pub(super) const PACKS_MAX: usize = 11;
 /// Large files in flight.
 pub(super) const LARGE_MAX: usize = 4;
-/// Files in flight between two servers: each takes several round trips, and threads of its own.
-pub(super) const BETWEEN_MAX: usize = 8;
+/// Files in flight if each is a transfer of its own, between two servers: it takes several round
+/// trips, and threads of its own.
+pub(super) const ALONE_MAX: usize = 8;
 /// Retries of entries with transient faults, after everything else has been moved.
 pub(super) const ROUNDS: u32 = 4;
 /// Complete directories whose metadata is gathered for one pack.
@@ -162,16 +163,6 @@ impl TreeOptions {
         found.kind == FileKind::File && self.filter.leaves_out_file(found.size, mtime_ns)
     }
 
-    /// Refuses what can't be preserved from one server to another.
-    pub(super) fn check_between(&self, operation: &str) -> Result<(), Fault> {
-        if self.keeps_more() || self.hard_links {
-            let cause = "owners, extended attributes, access times and hard links can't be kept \
-                between servers";
-            return Err(Fault::new(Code::InvalidArgument, operation, cause));
-        }
-        Ok(())
-    }
-
     /// Whether more metadata is preserved than by the transfer of a single file.
     pub(super) fn keeps_more(&self) -> bool {
         self.keep() != Preserve::default()
@@ -198,12 +189,18 @@ pub(super) struct PackSizes {
 }
 
 impl PackSizes {
-    /// `round_trip` is the duration of a call to the server. Within one machine no path is long: a
-    /// slow call there waited for a CPU.
-    pub(super) fn new(client: &Client, round_trip: Duration) -> Self {
-        let is_long = !client.is_local() && round_trip >= LONG_PATH;
-        // The session with a place is within this machine, and its server may be far away.
-        Self::on_path(client.behind().map_or(is_long, |place| place.is_far()))
+    /// For packs that pass these servers. `round_trip` is the duration of the slowest call to one
+    /// of them. Within one machine no path is long: a slow call there waited for a CPU.
+    pub(super) fn new<'c>(
+        servers: impl IntoIterator<Item = &'c Client>,
+        round_trip: Duration,
+    ) -> Self {
+        let is_long = servers.into_iter().any(|client| {
+            let is_long = !client.is_local() && round_trip >= LONG_PATH;
+            // The session with a place is within this machine, and its server may be far away.
+            client.behind().map_or(is_long, |place| place.is_far())
+        });
+        Self::on_path(is_long)
     }
 
     fn on_path(is_long: bool) -> Self {

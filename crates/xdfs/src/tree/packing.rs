@@ -47,7 +47,7 @@ impl TreeRun<'_> {
 
     /// Size of the next pack in bytes.
     pub(super) fn pack_bytes(&self) -> usize {
-        self.pack_sizes.pack_bytes(self.session.reconnects())
+        self.pack_sizes.pack_bytes(self.reconnects())
     }
 
     /// Body of a packer thread: reads queued entries into packs.

@@ -20,7 +20,7 @@ use xdfs_store::{LocalStore, PackOptions, Store as _};
 use super::apart::OwnTarget;
 use super::count::SourceCount;
 use super::feed::{Event, Feed, Unlisted};
-use super::inspector::{PackInspector, Received};
+use super::inspector::Received;
 use super::item::{Item, Kind};
 use super::journal::{JournalWriter, ResumeIndex};
 use super::links::{FirstNames, Link};
@@ -32,7 +32,6 @@ use super::namespace::{FoundName, Namespace};
 use super::options::{COMPLETED_WAITING, Durability, PACKS_MAX, PackSizes, ROUNDS, TreeOptions};
 use super::session::TreeSession;
 use super::tracker::CompletedDirectory;
-use crate::between::ServerFile;
 use crate::events::TreeActivity;
 use crate::skip::Skip;
 use crate::transfer::{SharedTime, TransferOptions};
@@ -62,6 +61,7 @@ const UNSYNCED_MAX: usize = 400_000;
 pub(super) type Provider<'p> = dyn Fn(&Feed) + Sync + 'p;
 
 pub(super) struct TreeRun<'a> {
+    /// The session with the server of the target or, if that is on this machine, of the source.
     pub(super) session: &'a TreeSession<'a>,
     pub(super) source: &'a Namespace<'a>,
     pub(super) target: &'a Namespace<'a>,
@@ -78,8 +78,8 @@ pub(super) struct TreeRun<'a> {
     /// Files are requested in the order of their sizes, in which the server has them at hand.
     pub(super) is_by_size: bool,
     pub(super) unlisted: Unlisted,
-    /// The source is on another server than the target, and its files come from there.
-    pub(super) between: Option<&'a ServerFile>,
+    /// Small files travel in packs. Otherwise each file is a transfer of its own.
+    pub(super) has_packs: bool,
     /// The target, if the source may have it in it.
     pub(super) own: Option<OwnTarget>,
     /// Entries that an earlier run finished.
@@ -106,7 +106,7 @@ pub(super) struct TreeRun<'a> {
 pub(super) struct Moving<'r, 'o> {
     pub(super) run: &'r TreeRun<'r>,
     pub(super) report: &'r mut Report<'o>,
-    pub(super) packs: VecDeque<MovingPack>,
+    pub(super) packs: VecDeque<MovingPack<'r>>,
     pub(super) large: VecDeque<MovingFile>,
     /// Large files whose content has arrived, with the packs that set their metadata.
     pub(super) awaiting_metadata: Vec<(Item, Vec<u8>)>,
@@ -125,7 +125,7 @@ pub(super) struct Moving<'r, 'o> {
     /// Complete directories whose metadata is to be set.
     pub(super) completed: VecDeque<CompletedDirectory>,
     /// The pack in flight that sets directory metadata.
-    pub(super) finalizing: Option<(PackTransfer, Vec<CompletedDirectory>)>,
+    pub(super) finalizing: Option<(PackTransfer<'r>, Vec<CompletedDirectory>)>,
     pub(super) journal: Option<JournalWriter>,
     ticked: Instant,
     /// Entries whose names may collide.
@@ -167,6 +167,8 @@ impl<'r, 'o> Moving<'r, 'o> {
         provider: Option<&Provider<'_>>,
     ) -> Result<(), Fault> {
         self.pass(roots, provider)?;
+        // What was requested may have to go to another server.
+        self.wait_while(|pack| pack.inspector.is_some())?;
         // A synchronisation has an end of its own.
         if provider.is_none() && self.end_in_one_flight()? {
             return match self.journal.take() {
@@ -386,7 +388,7 @@ impl<'r, 'o> Moving<'r, 'o> {
     }
 
     /// Adds a started pack, and waits until another may be started.
-    pub(super) fn push(&mut self, pack: MovingPack) -> Result<(), Fault> {
+    pub(super) fn push(&mut self, pack: MovingPack<'r>) -> Result<(), Fault> {
         if pack.transfer.has_ended() {
             return self.end_pack(pack);
         }
@@ -410,11 +412,12 @@ impl<'r, 'o> Moving<'r, 'o> {
     }
 
     /// Waits for a pack, and records the outcome of each entry.
-    pub(super) fn end_pack(&mut self, pack: MovingPack) -> Result<(), Fault> {
+    pub(super) fn end_pack(&mut self, pack: MovingPack<'r>) -> Result<(), Fault> {
         let Some(inspector) = pack.inspector else {
             return self.run.count_pack(pack, self.report);
         };
-        let failures = match self.run.finish_pack(pack.transfer, true)?.1 {
+        let is_here = !self.run.target.is_remote();
+        let failures = match self.run.finish_pack(pack.transfer, is_here)?.1 {
             Ok(failures) => failures,
             Err(fault) if fault.ends_session => {
                 return self.end_interrupted_request(&inspector, &fault);
@@ -422,15 +425,19 @@ impl<'r, 'o> Moving<'r, 'o> {
             // Any other request fails too.
             Err(fault) if fault.code == Code::FeatureUnsupported => return Err(fault),
             Err(fault) => {
+                let fault = self.run.source.apart(fault);
                 for path in &inspector.names {
                     self.report.record_failure(path, false, None, fault.clone());
                 }
                 return Ok(());
             }
         };
-        let received = inspector.take();
+        let mut received = inspector.take();
         let count = received.len();
         let is_nested = std::mem::replace(&mut self.is_in_pack, true);
+        if let Some(pack) = inspector.take_kept() {
+            self.pass_on(pack, &mut received)?;
+        }
         for (number, received) in (0..).zip(received) {
             match received {
                 Received::Moved(item) => match failures.of(number) {
@@ -442,6 +449,7 @@ impl<'r, 'o> Moving<'r, 'o> {
                 },
                 Received::Large(item, kept) => self.start_large(item, kept)?,
                 Received::Failed(path, fault) => {
+                    let fault = self.run.source.apart(fault);
                     self.report.record_failure(&path, false, None, fault)
                 }
             }
@@ -455,42 +463,9 @@ impl<'r, 'o> Moving<'r, 'o> {
         Ok(())
     }
 
-    /// Processes the entries of a requested pack whose session broke.
-    fn end_interrupted_request(
-        &mut self,
-        inspector: &PackInspector,
-        fault: &Fault,
-    ) -> Result<(), Fault> {
-        let received = inspector.take();
-        let count = received.len();
-        let mut arrived = Vec::new();
-        for received in received {
-            match received {
-                Received::Moved(item) => arrived.push(item),
-                Received::Large(item, _) => self.report.interrupt(item.path, item.mark, fault),
-                Received::Failed(path, fault) => {
-                    self.report.record_failure(&path, false, None, fault);
-                }
-            }
-        }
-        for path in inspector.names.get(count..).unwrap_or_default() {
-            self.report.interrupt(path.clone(), None, fault);
-        }
-        self.run.find_interrupted(arrived, fault, self.report)
-    }
-
     /// Waits for everything in flight.
     pub(super) fn drain(&mut self) -> Result<(), Fault> {
-        loop {
-            self.send_request()?;
-            while !self.packs.is_empty() {
-                self.wait_for_packs()?;
-            }
-            // Entries that didn't fit into their packs were requested again.
-            if self.request.names.is_empty() || self.report.is_stopped() {
-                break;
-            }
-        }
+        self.wait_while(|_| true)?;
         while !self.large.is_empty() {
             self.wait_for_large()?;
         }
@@ -499,6 +474,20 @@ impl<'r, 'o> Moving<'r, 'o> {
             self.wait_for_packs()?;
         }
         Ok(())
+    }
+
+    /// Waits until nothing is left to be requested, and none of these packs is in flight.
+    fn wait_while(&mut self, is_awaited: fn(&MovingPack<'_>) -> bool) -> Result<(), Fault> {
+        loop {
+            self.send_request()?;
+            while self.packs.iter().any(is_awaited) {
+                self.wait_for_packs()?;
+            }
+            // Entries that didn't fit into their packs were requested again.
+            if self.request.names.is_empty() || self.report.is_stopped() {
+                return Ok(());
+            }
+        }
     }
 
     /// Periodic work: processes ended transfers, sets the metadata of complete directories, and
@@ -554,7 +543,7 @@ impl<'r, 'o> Moving<'r, 'o> {
             None => pack.items.len(),
         });
         let result = &mut self.report.result;
-        result.reconnects = self.run.session.reconnects();
+        result.reconnects = self.run.reconnects();
         result.activity.in_flight = (packed.sum::<usize>() + self.large.len()) as u64;
         result.activity.in_flight_bytes = self.large.iter().map(|file| file.bytes).sum();
     }
@@ -602,7 +591,7 @@ impl<'a> TreeRun<'a> {
             keeps_root: false,
             is_by_size: false,
             unlisted: Unlisted::default(),
-            between: None,
+            has_packs: source.packs_for(target, options),
             own: None,
             resume: None,
             has_root: false,
@@ -627,11 +616,22 @@ impl<'a> TreeRun<'a> {
         report.keeps_lost |= self.options.hard_links;
         let result = Moving::new(self, report, journal).drive(roots, provider);
         report.result.unkept += self.unkept.swap(0, Ordering::Relaxed);
-        report.result.reconnects = self.session.reconnects();
+        report.result.reconnects = self.reconnects();
         report.result.activity = TreeActivity::default();
         let time = self.time.lock().unwrap_or_else(PoisonError::into_inner);
         report.result.time_shares = time.shares();
         result
+    }
+
+    /// The sessions with the servers of the source and the target.
+    pub(super) fn sessions(&self) -> impl Iterator<Item = &'a TreeSession<'a>> {
+        let ends = [self.source, self.target];
+        ends.into_iter().filter_map(Namespace::session)
+    }
+
+    /// Sessions that took the place of broken ones.
+    pub(super) fn reconnects(&self) -> u64 {
+        self.sessions().map(TreeSession::reconnects).sum()
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -641,7 +641,7 @@ impl<'a> TreeRun<'a> {
     /// Waits for a pack that was built locally, and records the outcome of each entry.
     pub(super) fn count_pack(
         &self,
-        pack: MovingPack,
+        pack: MovingPack<'a>,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
         let MovingPack {
@@ -691,23 +691,26 @@ impl<'a> TreeRun<'a> {
     /// No session is there any more, or the names could not be made durable.
     pub(super) fn finish_pack(
         &self,
-        transfer: PackTransfer,
+        transfer: PackTransfer<'a>,
         has_names: bool,
     ) -> Result<(bool, Result<Failures, Fault>), Fault> {
         let PackTransfer {
             state,
+            session,
             mut generation,
             repeatable,
         } = transfer;
+        let session = session.unwrap_or(self.session);
         let mut is_repeated = false;
         let mut done = self.note_time(state.wait());
         let mut rounds = 0;
         while let Err(fault) = &done {
             if fault.ends_session {
-                self.session.recover(generation, fault)?;
+                let other = session.recover(generation, fault);
+                other.map_err(|fault| session.named(fault))?;
             } else if repeatable.is_none()
                 || rounds == ROUNDS
-                || !self.session.await_server(iter::once(fault))
+                || !session.await_server(iter::once(fault))
             {
                 break;
             }
@@ -721,7 +724,7 @@ impl<'a> TreeRun<'a> {
             done = self.note_time(again.transfer.state.wait());
         }
         if done.is_ok() {
-            self.session.note_progress();
+            session.note_progress();
             if has_names && self.options.durability == Durability::Full {
                 self.target.start_sync().wait()?;
             }
@@ -808,10 +811,10 @@ impl<'a> TreeRun<'a> {
         (memory, length): (Vec<u8>, usize),
         items: Vec<Item>,
         overwrite: bool,
-    ) -> Result<MovingPack, Fault> {
+    ) -> Result<MovingPack<'a>, Fault> {
         let root = self.target.root();
         let relaxed = self.options.durability == Durability::None;
-        let transfer = if self.target.is_remote() {
+        let transfer = if let Some(session) = self.target.session() {
             let job = UploadSpec {
                 source: Box::new(PackSource::new(memory, length, self.spares.clone())),
                 source_path: self.source.root().to_vec(),
@@ -822,8 +825,7 @@ impl<'a> TreeRun<'a> {
                 last: None,
             };
             let options = self.pack_options(overwrite);
-            let started = self.session.start(&options, TransferKind::Upload(job));
-            PackTransfer::started(started)?
+            PackTransfer::start(session, &options, TransferKind::Upload(job))?
         } else {
             // Packs built here for a local target set metadata and links, without content to make
             // durable.
@@ -849,7 +851,7 @@ impl<'a> TreeRun<'a> {
         (memory, length): (Vec<u8>, usize),
         items: Vec<Item>,
         overwrite: bool,
-    ) -> Result<MovingPack, Fault> {
+    ) -> Result<MovingPack<'a>, Fault> {
         let is_kept = self.target.is_remote() && self.session.may_reconnect();
         let kept = is_kept.then(|| (memory[..length].to_vec(), overwrite));
         let mut pack = self.start_pack((memory, length), items, overwrite)?;

@@ -22,28 +22,6 @@ use crate::transfer::{Transfer, TransferOptions};
 /// Longest part of a pause without a check whether the user wants to stop.
 const PAUSE_STEP: Duration = Duration::from_millis(50);
 
-/// A tree on a server that will be read, so that the server can be asked for all of it at once.
-pub(super) struct AnnouncedTree<'a> {
-    client: &'a Client,
-    /// Its files are best asked for in the order of their sizes.
-    pub(super) is_by_size: bool,
-}
-
-impl<'a> AnnouncedTree<'a> {
-    pub(super) fn begin(client: &'a Client, root: &[u8]) -> Self {
-        let is_by_size = client.behind().is_some_and(|place| place.begin_tree(root));
-        Self { client, is_by_size }
-    }
-}
-
-impl Drop for AnnouncedTree<'_> {
-    fn drop(&mut self) {
-        if let Some(place) = self.client.behind() {
-            place.end_tree();
-        }
-    }
-}
-
 /// The sessions of a client, as a tree uses them.
 pub(crate) struct TreeSession<'a> {
     pub(super) client: &'a Client,
@@ -96,7 +74,7 @@ impl<'a> TreeSession<'a> {
     }
 
     /// A fault of this server, which says so if there are two.
-    fn named(&self, fault: Fault) -> Fault {
+    pub(super) fn named(&self, fault: Fault) -> Fault {
         match self.other {
             Some(source) => Fault {
                 ends_session: fault.ends_session,

@@ -13,8 +13,9 @@ use xdfs::{Code, DigestKind, SyncOptions, SyncResult, TransferParameters, TreeEv
 use xdfs_testkit::tree::make_pipe;
 
 use crate::picture::assert_same;
+use crate::scene::Way;
 use crate::support::hidden_names;
-use crate::sync::{Stage, WAYS, Way, write};
+use crate::sync::{Stage, WAYS, write};
 
 const MIB: usize = 1 << 20;
 

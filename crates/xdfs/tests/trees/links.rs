@@ -13,8 +13,8 @@ use xdfs_testkit::nobody;
 
 use crate::delta::noise;
 use crate::picture::assert_same;
-use crate::scene::{Failed, down, up};
-use crate::sync::{Stage, WAYS, Way, write};
+use crate::scene::{ALL_WAYS, Failed, Way, across, down, up};
+use crate::sync::{Stage, WAYS, write};
 
 /// Files with two names each.
 const FILES: usize = 16;
@@ -31,6 +31,10 @@ fn copy(stage: &Stage, options: &TreeOptions) -> (TreeResult, Failed) {
     let copied = match stage.way {
         Way::Up => up(&stage.client, &stage.source().join(""), "/copy", options),
         Way::Down => down(&stage.client, "/tree/", &stage.target(), options),
+        Way::Between => {
+            let source = stage.origin.as_ref().unwrap().at("/tree/");
+            across(&stage.client, &source, "/copy", options)
+        }
     };
     copied.unwrap()
 }
@@ -113,7 +117,7 @@ fn inode(stage: &Stage, name: &str) -> u64 {
 
 #[test]
 fn what_stood_under_a_first_name_gets_no_other_name() {
-    for way in WAYS {
+    for way in ALL_WAYS {
         let stage = Stage::new(way);
         let names = make_source(&stage);
         for [taken, _] in &names {
@@ -131,7 +135,7 @@ fn what_stood_under_a_first_name_gets_no_other_name() {
 
 #[test]
 fn names_of_one_file_that_is_another_are_told() {
-    for way in WAYS {
+    for way in ALL_WAYS {
         let stage = Stage::new(way);
         let names = make_source(&stage);
         for [one, other] in &names {
@@ -148,7 +152,7 @@ fn names_of_one_file_that_is_another_are_told() {
 /// An earlier run had moved both names, and somebody has changed the target since.
 #[test]
 fn what_was_changed_since_an_earlier_run_gets_no_other_name() {
-    for way in WAYS {
+    for way in ALL_WAYS {
         let stage = Stage::new(way);
         let names = make_source(&stage);
         fs::create_dir(stage.target()).unwrap();
@@ -180,7 +184,7 @@ fn what_was_changed_since_an_earlier_run_gets_no_other_name() {
 /// The first name is in a directory of the target where nothing can be made.
 #[test]
 fn a_first_name_that_can_t_be_replaced_gets_no_other_name() {
-    for way in WAYS {
+    for way in ALL_WAYS {
         nobody::act(|| {
             let stage = Stage::new(way);
             let (source, target) = (stage.source(), stage.target());
@@ -244,7 +248,11 @@ fn a_synchronisation_gives_no_other_name_to_what_it_could_not_replace() {
         (with(false, Compare::Digest), 1_000_000),
         (with(true, Compare::Digest), 1_000_000),
     ] {
-        for way in WAYS {
+        let ways: &[Way] = match options.delta {
+            true => &WAYS,
+            false => &ALL_WAYS,
+        };
+        for &way in ways {
             let stage = nobody::act(|| {
                 let stage = Stage::new(way);
                 let (source, target) = (stage.source(), stage.target());

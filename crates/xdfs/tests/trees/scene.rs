@@ -1,9 +1,50 @@
-//! A server, a client, and trees between them.
+//! Servers, clients, and trees between them.
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
-use xdfs::{Client, Code, Fault, TransferParameters, TreeEvent, TreeOptions, TreeResult};
+use xdfs::{
+    Client, Code, Fault, ServerFile, TransferParameters, TreeEvent, TreeOptions, TreeResult,
+};
+
+use crate::support::{Serving, client};
+
+/// The direction of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Up,
+    Down,
+    /// From one server to another.
+    Between,
+}
+
+pub(crate) const ALL_WAYS: [Way; 3] = [Way::Up, Way::Down, Way::Between];
+
+/// The server of a source, whose trees go to another server.
+pub(crate) struct Origin {
+    _server: Serving,
+    client: Arc<Client>,
+}
+
+impl Origin {
+    pub(crate) fn new(root: &Path) -> Self {
+        let server = Serving::start(root, |_| {});
+        let client = Arc::new(client(server.addr, |_| {}));
+        Self {
+            _server: server,
+            client,
+        }
+    }
+
+    /// The file or directory at a path.
+    pub(crate) fn at(&self, path: &str) -> ServerFile {
+        let mut place = self.client.place().clone();
+        place.path = path.into();
+        let client = Arc::clone(&self.client);
+        ServerFile::new(place, move |_| Ok(Arc::clone(&client)))
+    }
+}
 
 /// What failed of a tree: path and code.
 pub(crate) type Failed = Vec<(Vec<u8>, Code)>;
@@ -37,6 +78,24 @@ pub(crate) fn down(
     let result = client.download_tree(
         source.as_bytes(),
         target,
+        options,
+        &mut |event: TreeEvent<'_>| note(&event, &mut failed),
+    )?;
+    assert_eq!(result.failed, failed.len() as u64);
+    Ok((result, failed))
+}
+
+/// Copies a tree from one server to another.
+pub(crate) fn across(
+    client: &Client,
+    source: &ServerFile,
+    target: &str,
+    options: &TreeOptions,
+) -> Result<(TreeResult, Failed), Fault> {
+    let mut failed = Vec::new();
+    let result = client.copy_tree_from(
+        source,
+        target.as_bytes(),
         options,
         &mut |event: TreeEvent<'_>| note(&event, &mut failed),
     )?;

@@ -16,15 +16,10 @@ use xdfs::{
 use xdfs_testkit::nobody;
 
 use crate::picture::{assert_same, hard_tree, picture, wide_tree};
+use crate::scene::{ALL_WAYS, Origin, Way};
 use crate::support::{Folders, Serving, client};
 
-/// Which way it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    Up,
-    Down,
-}
-
+/// The ways of a session with one server.
 pub(crate) const WAYS: [Way; 2] = [Way::Up, Way::Down];
 
 /// What was told.
@@ -46,6 +41,8 @@ pub(crate) struct Stage {
     pub(crate) way: Way,
     pub(crate) client: Client,
     _server: Serving,
+    /// The other server, if there are two.
+    pub(crate) origin: Option<Origin>,
     pub(crate) folders: Folders,
 }
 
@@ -59,10 +56,12 @@ impl Stage {
         let folders = Folders::new(31);
         let server = Serving::start(&folders.root(), |_| {});
         let client = client(addr(server.addr), |_| {});
+        let origin = (way == Way::Between).then(|| Origin::new(&folders.here("")));
         let stage = Self {
             way,
             client,
             _server: server,
+            origin,
             folders,
         };
         fs::create_dir_all(stage.source()).unwrap();
@@ -71,14 +70,14 @@ impl Stage {
 
     pub(crate) fn source(&self) -> PathBuf {
         match self.way {
-            Way::Up => self.folders.here("tree"),
+            Way::Up | Way::Between => self.folders.here("tree"),
             Way::Down => self.folders.there("tree"),
         }
     }
 
     pub(crate) fn target(&self) -> PathBuf {
         match self.way {
-            Way::Up => self.folders.there("copy"),
+            Way::Up | Way::Between => self.folders.there("copy"),
             Way::Down => self.folders.here("copy"),
         }
     }
@@ -112,6 +111,11 @@ impl Stage {
             Way::Down => {
                 let target = self.target();
                 self.client.sync_from(b"/tree", &target, options, observer)
+            }
+            Way::Between => {
+                let source = self.origin.as_ref().unwrap().at("/tree");
+                self.client
+                    .sync_between(&source, b"/copy", options, observer)
             }
         }
     }
@@ -188,7 +192,7 @@ pub(crate) fn write(path: PathBuf, content: impl AsRef<[u8]>) {
 
 #[test]
 fn everything_once_and_nothing_the_second_time() {
-    for way in WAYS {
+    for way in ALL_WAYS {
         let stage = Stage::new(way);
         hard_tree(&stage.source());
         wide_tree(&stage.source().join("wide"), 31, 300, 3000);
@@ -202,7 +206,7 @@ fn everything_once_and_nothing_the_second_time() {
 
 #[test]
 fn only_what_changed_is_moved() {
-    for way in WAYS {
+    for way in ALL_WAYS {
         let stage = Stage::new(way);
         let source = stage.source();
         wide_tree(&source, 32, 100, 3000);
@@ -230,7 +234,7 @@ fn only_what_changed_is_moved() {
 
 #[test]
 fn what_is_too_much_goes_only_if_asked() {
-    for way in WAYS {
+    for way in ALL_WAYS {
         let stage = Stage::new(way);
         let (source, target) = (stage.source(), stage.target());
         wide_tree(&source, 33, 30, 100);
@@ -263,7 +267,7 @@ fn what_is_too_much_goes_only_if_asked() {
 
 #[test]
 fn kinds_that_changed() {
-    for way in WAYS {
+    for way in ALL_WAYS {
         let stage = Stage::new(way);
         let (source, target) = (stage.source(), stage.target());
         write(source.join("file-to-directory"), "1");
@@ -313,7 +317,7 @@ fn kinds_that_changed() {
 
 #[test]
 fn what_is_left_out_is_neither_moved_nor_deleted() {
-    for way in WAYS {
+    for way in ALL_WAYS {
         let stage = Stage::new(way);
         let (source, target) = (stage.source(), stage.target());
         for name in [
@@ -381,7 +385,7 @@ fn a_file_can_t_take_the_place_of_what_is_left_out() {
 
 #[test]
 fn a_source_that_says_nothing_deletes_nothing() {
-    for way in WAYS {
+    for way in ALL_WAYS {
         let stage = Stage::new(way);
         write(stage.target().join("file"), "1");
         let empty = stage.sync(&deleting()).unwrap_err();
@@ -441,7 +445,7 @@ fn nothing_is_deleted_when_something_failed() {
 
 #[test]
 fn what_is_never_moved_keeps_nothing_from_being_deleted() {
-    for way in WAYS {
+    for way in ALL_WAYS {
         let stage = Stage::new(way);
         write(stage.source().join("file"), "1");
         let _socket = UnixListener::bind(stage.source().join("socket")).unwrap();
@@ -454,7 +458,7 @@ fn what_is_never_moved_keeps_nothing_from_being_deleted() {
 
 #[test]
 fn digests_find_what_times_hide() {
-    for way in WAYS {
+    for way in ALL_WAYS {
         let stage = Stage::new(way);
         let (source, target) = (stage.source(), stage.target());
         for name in ["a", "b", "c"] {
@@ -493,7 +497,7 @@ impl Stage {
 
 #[test]
 fn renamed_files_are_renamed() {
-    for way in WAYS {
+    for way in ALL_WAYS {
         let stage = Stage::new(way);
         let source = stage.source();
         for i in 0..20_u8 {
@@ -531,7 +535,7 @@ fn renamed_files_are_renamed() {
 
 #[test]
 fn a_dry_run_tells_all_and_writes_nothing() {
-    for way in WAYS {
+    for way in ALL_WAYS {
         let stage = Stage::new(way);
         let (source, target) = (stage.source(), stage.target());
         wide_tree(&source, 38, 20, 100);
@@ -569,7 +573,7 @@ fn a_dry_run_tells_all_and_writes_nothing() {
 
 #[test]
 fn a_source_that_can_t_be_listed_everywhere_has_nothing_deleted() {
-    for way in WAYS {
+    for way in ALL_WAYS {
         nobody::act(|| {
             let stage = Stage::new(way);
             write(stage.source().join("closed/file"), "1");
@@ -611,7 +615,7 @@ fn a_source_that_can_t_be_listed_everywhere_has_nothing_deleted() {
 
 #[test]
 fn a_target_that_can_t_be_listed_keeps_what_is_there() {
-    for way in WAYS {
+    for way in ALL_WAYS {
         nobody::act(|| {
             let stage = Stage::new(way);
             write(stage.source().join("file"), "1");
@@ -645,11 +649,11 @@ fn modes_that_take_rights_away_come_after_what_needs_them() {
     if !nobody::is_root() {
         return xdfs_testkit::skip::test("only root reads what an ordinary user may not");
     }
-    for way in WAYS {
+    for way in ALL_WAYS {
         let folders = Folders::new(37);
         let start = || Serving::start(&folders.root(), |_| {});
         let (server, own) = match way {
-            Way::Up => (nobody::act(start), folders.root()),
+            Way::Up | Way::Between => (nobody::act(start), folders.root()),
             Way::Down => (start(), folders.here("")),
         };
         if let Err(reason) = nobody::let_in(&own) {
@@ -658,17 +662,19 @@ fn modes_that_take_rights_away_come_after_what_needs_them() {
         fs::set_permissions(own, Permissions::from_mode(0o777)).unwrap();
         let connect = || client(server.addr, |_| {});
         let client = match way {
-            Way::Up => connect(),
+            Way::Up | Way::Between => connect(),
             Way::Down => nobody::act(connect),
         };
+        let origin = (way == Way::Between).then(|| Origin::new(&folders.here("")));
         let stage = Stage {
             way,
             client,
             _server: server,
+            origin,
             folders,
         };
         let sync = || match way {
-            Way::Up => stage.sync(&deleting()),
+            Way::Up | Way::Between => stage.sync(&deleting()),
             Way::Down => nobody::act(|| stage.sync(&deleting())),
         };
         write(stage.source().join("a/b/c/file"), "1");
@@ -689,7 +695,7 @@ fn modes_that_take_rights_away_come_after_what_needs_them() {
 
 #[test]
 fn a_late_copy_that_fails_keeps_what_is_too_much() {
-    for way in WAYS {
+    for way in ALL_WAYS {
         nobody::act(|| {
             let stage = Stage::new(way);
             write(stage.source().join("a/secret"), "1");
@@ -713,7 +719,7 @@ fn a_late_copy_that_fails_keeps_what_is_too_much() {
 
 #[test]
 fn what_comes_into_the_source_meanwhile_is_not_deleted() {
-    for way in WAYS {
+    for way in ALL_WAYS {
         let stage = Stage::new(way);
         write(stage.source().join("file"), "1");
         // More than are looked at together.
@@ -842,7 +848,7 @@ fn make(path: &Path, node: &Node) {
 
 #[test]
 fn any_two_trees_become_equal() {
-    let stages = WAYS.map(Stage::new);
+    let stages = ALL_WAYS.map(Stage::new);
     let mut config = ProptestConfig::with_cases(40);
     config.failure_persistence = None;
     let case = (tree(), tree(), any::<bool>(), any::<bool>());

@@ -60,7 +60,7 @@ impl Carrier<'_> {
     ) -> Result<Outcome, Fault> {
         let ends = [self.run.source, self.run.target];
         let have_sessions = ends.iter().all(|end| end.traits().sessions);
-        if !have_sessions || self.run.between.is_some() {
+        if !have_sessions || ends.iter().all(|end| end.is_remote()) {
             // A server that is lost isn't the session, which would be replaced.
             report.keep_retries();
         }

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use xdfs_engine::TransferParameters;
 use xdfs_proto::{Code, DigestKind, Fault};
 
+use super::announced::AnnouncedTree;
 use super::apart::{self, Asked};
 use super::ends::Ends;
 use super::moving::Report;
@@ -30,7 +31,7 @@ use super::name_collisions::Deferred;
 use super::namespace::Namespace;
 use super::options::{Durability, PackSizes, TreeOptions};
 use super::run::TreeRun;
-use super::session::{AnnouncedTree, TreeSession};
+use super::session::TreeSession;
 use crate::between::ServerFile;
 use crate::client::Client;
 use crate::events::{Deletion, Observer, SyncStep, TreeResult};
@@ -141,7 +142,7 @@ impl Client {
         let session = TreeSession::new(self, &options.tree);
         let from = Namespace::local(path_bytes(source)).following(options.tree.follow_links);
         let to = Namespace::remote(&session, target.to_vec());
-        run((&session, None), &from, &to, options, observer)
+        run(&session, &from, &to, options, observer)
     }
 
     /// Makes the local directory `target` equal to the directory `source` on the server, like
@@ -160,13 +161,12 @@ impl Client {
         let from = Namespace::remote(&session, source.to_vec());
         let from = from.following(options.tree.follow_links);
         let to = Namespace::local(path_bytes(target));
-        run((&session, None), &from, &to, options, observer)
+        run(&session, &from, &to, options, observer)
     }
 
     /// Makes the directory `target` on the server equal to a directory of another server, like
     /// [`Client::sync_to`]. Files go from one server to the other as
-    /// [`Client::copy_tree_from`] has it. Owners, extended attributes and hard links aren't
-    /// preserved, and changed files are sent whole.
+    /// [`Client::copy_tree_from`] has it. Changed files are sent whole.
     ///
     /// # Errors
     /// As [`Client::sync_to`]; or the options ask for what isn't preserved.
@@ -178,7 +178,6 @@ impl Client {
         observer: &mut dyn Observer,
     ) -> Result<SyncResult, Fault> {
         let tree = &options.tree;
-        tree.check_between(OPERATION)?;
         if options.delta {
             let cause = "changed files are sent whole between servers";
             return Err(Fault::new(Code::InvalidArgument, OPERATION, cause));
@@ -186,24 +185,21 @@ impl Client {
         let client = source.client()?;
         let there = TreeSession::with_source(&client, source, tree);
         let session = TreeSession::new(self, tree);
-        let from = Namespace::remote(&there, source.place().path.clone());
-        let from = from.following(tree.follow_links);
+        let from = Namespace::origin(&there, source).following(tree.follow_links);
         let to = Namespace::remote(&session, target.to_vec());
-        run((&session, Some(source)), &from, &to, options, observer)
+        from.check_kept(&to, tree, OPERATION)?;
+        run(&session, &from, &to, options, observer)
     }
 }
 
 fn run(
-    (session, between): (&TreeSession<'_>, Option<&ServerFile>),
+    session: &TreeSession<'_>,
     source: &Namespace<'_>,
     target: &Namespace<'_>,
     options: &SyncOptions,
     observer: &mut dyn Observer,
 ) -> Result<SyncResult, Fault> {
-    session.client.prepare_packs();
-    // From one server to another each file is a transfer of its own.
-    let announced = (source.is_remote() && between.is_none())
-        .then(|| AnnouncedTree::begin(session.client, source.root()));
+    let announced = AnnouncedTree::prepare([source, target], &options.tree);
     let ways = [Asked::begin(source, target), Asked::begin(target, source)];
     let mut round_trip = Duration::ZERO;
     let Some(source_root) = source.find_and_list(&mut round_trip)? else {
@@ -252,9 +248,9 @@ fn run(
         },
         ..options.tree.clone()
     };
-    let pack_sizes = PackSizes::new(session.client, round_trip);
+    let servers = [source, target].into_iter().filter_map(Namespace::session);
+    let pack_sizes = PackSizes::new(servers.map(|server| server.client), round_trip);
     let mut run = TreeRun::new(session, source, target, &carried, pack_sizes);
-    run.between = between;
     // Sorting waits for the end of the comparison, which takes long by content.
     run.is_by_size = options.compare == Compare::SizeAndTime
         && announced

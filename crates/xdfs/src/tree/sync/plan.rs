@@ -601,7 +601,7 @@ impl<'a> Comparison<'a> {
                 self.only_target(path.clone(), target, true, true);
                 self.only_source(entry, true, directory);
             }
-            (File, _) if source.size > u64::from(SMALL_BYTES_MAX) || self.is_between() => {
+            (File, _) if source.size > u64::from(SMALL_BYTES_MAX) || !self.run.has_packs => {
                 self.touch(directory);
                 self.outcome.swaps.push(entry);
             }
@@ -725,11 +725,6 @@ impl<'a> Comparison<'a> {
             _ => Replaces::Entry,
         };
         self.copy(entry, replaces);
-    }
-
-    /// Whether both sides are on servers.
-    fn is_between(&self) -> bool {
-        self.source.is_remote() && self.target.is_remote()
     }
 
     fn answer(&mut self, question: Question<'_>) -> Result<(), Fault> {
