@@ -103,8 +103,7 @@ impl Client {
     /// Copies the tree `source` of another server, or of another directory of this one, to
     /// `target`, a path on the server, like [`Client::upload_tree`]. Small files pass this process
     /// in packs, if both servers have them and the files don't go without it (see
-    /// [`Way`](crate::Way)). There is no journal: what exists at the target is skipped as
-    /// [`TreeOptions::skip`] says.
+    /// [`Way`](crate::Way)).
     ///
     /// # Errors
     /// As [`Client::upload_tree`]; or the options ask for what one of the servers doesn't preserve.
@@ -116,10 +115,6 @@ impl Client {
         observer: &mut dyn Observer,
     ) -> Result<TreeResult, Fault> {
         let client = source.client()?;
-        let options = &TreeOptions {
-            journal: None,
-            ..options.clone()
-        };
         let there = TreeSession::with_source(&client, source, options);
         let session = TreeSession::new(self, options);
         let from = Namespace::origin(&there, source).following(options.follow_links);

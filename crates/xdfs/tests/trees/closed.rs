@@ -9,6 +9,7 @@ use xdfs_testkit::tree::random_bytes;
 
 use crate::journal::{FILES, Scene, tree_of};
 use crate::picture::assert_same;
+use crate::scene::{ALL_WAYS, Way};
 
 fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -61,9 +62,9 @@ fn kill_in_the_last_synchronisation(scene: &Scene, claims: bool) {
     fs::write(journal, bytes).unwrap();
 }
 
-fn goes_on_in_closed_directories(up: bool, claims: bool, changes: bool) {
+fn goes_on_in_closed_directories(way: Way, claims: bool, changes: bool) {
     nobody::act(|| {
-        let scene = Scene::new(71, up);
+        let scene = Scene::new(71, way);
         make_tree(&scene.source());
         close(&scene.source());
         kill_in_the_last_synchronisation(&scene, claims);
@@ -88,23 +89,29 @@ fn goes_on_in_closed_directories(up: bool, claims: bool, changes: bool) {
 
 #[test]
 fn an_upload_goes_on_in_directories_that_are_closed_already() {
-    goes_on_in_closed_directories(true, true, false);
-    goes_on_in_closed_directories(true, false, false);
-    goes_on_in_closed_directories(true, false, true);
+    goes_on_in_closed_directories(Way::Up, true, false);
+    goes_on_in_closed_directories(Way::Up, false, false);
+    goes_on_in_closed_directories(Way::Up, false, true);
 }
 
 #[test]
 fn a_download_goes_on_in_directories_that_are_closed_already() {
-    goes_on_in_closed_directories(false, true, false);
-    goes_on_in_closed_directories(false, false, false);
-    goes_on_in_closed_directories(false, false, true);
+    goes_on_in_closed_directories(Way::Down, true, false);
+    goes_on_in_closed_directories(Way::Down, false, false);
+    goes_on_in_closed_directories(Way::Down, false, true);
+}
+
+#[test]
+fn a_copy_between_servers_goes_on_in_directories_that_are_closed_already() {
+    goes_on_in_closed_directories(Way::Between, true, false);
+    goes_on_in_closed_directories(Way::Between, false, true);
 }
 
 #[test]
 fn a_first_run_leaves_closed_directories_of_others_closed() {
-    for up in [true, false] {
+    for way in ALL_WAYS {
         nobody::act(|| {
-            let scene = Scene::new(72, up);
+            let scene = Scene::new(72, way);
             fs::create_dir_all(scene.source().join("closed")).unwrap();
             fs::write(scene.source().join("closed/file"), "new").unwrap();
             let there = scene.target().join("tree/closed");

@@ -8,10 +8,12 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use xdfs::{
-    Client, Code, Durability, Fault, Resume, TransferParameters, TreeEvent, TreeOptions, TreeResult,
+    Client, Code, Durability, Fault, Observer, Resume, TransferParameters, TreeEvent, TreeOptions,
+    TreeResult,
 };
 
 use crate::picture::{assert_same, hard_tree};
+use crate::scene::{ALL_WAYS, Origin, Way};
 use crate::support::{Folders, Serving, client};
 
 /// What came of a tree, and what was told meanwhile.
@@ -25,33 +27,37 @@ pub(crate) struct Scene {
     pub(crate) folders: Folders,
     _server: Serving,
     client: Client,
-    up: bool,
+    /// The other server, if there are two.
+    origin: Option<Origin>,
+    way: Way,
 }
 
 impl Scene {
-    pub(crate) fn new(seed: u64, up: bool) -> Self {
+    pub(crate) fn new(seed: u64, way: Way) -> Self {
         let folders = Folders::new(seed);
         let server = Serving::start(&folders.root(), |_| {});
         let client = client(server.addr, |_| {});
+        let origin = (way == Way::Between).then(|| Origin::new(&folders.here("")));
         Self {
             folders,
             _server: server,
             client,
-            up,
+            origin,
+            way,
         }
     }
 
     pub(crate) fn source(&self) -> PathBuf {
-        match self.up {
-            true => self.folders.here("tree"),
-            false => self.folders.there("tree"),
+        match self.way {
+            Way::Up | Way::Between => self.folders.here("tree"),
+            Way::Down => self.folders.there("tree"),
         }
     }
 
     pub(crate) fn target(&self) -> PathBuf {
-        match self.up {
-            true => self.folders.there("copy"),
-            false => self.folders.here("copy"),
+        match self.way {
+            Way::Up | Way::Between => self.folders.there("copy"),
+            Way::Down => self.folders.here("copy"),
         }
     }
 
@@ -81,6 +87,25 @@ impl Scene {
         }
     }
 
+    /// Copies the tree by its name, or what is in it if that ends in a slash.
+    fn copy(
+        &self,
+        name: &str,
+        options: &TreeOptions,
+        observer: &mut dyn Observer,
+    ) -> Result<TreeResult, Fault> {
+        let there = format!("/{name}");
+        let client = &self.client;
+        match self.way {
+            Way::Up => client.upload_tree(&self.folders.here(name), b"/copy", options, observer),
+            Way::Down => client.download_tree(there.as_bytes(), &self.target(), options, observer),
+            Way::Between => {
+                let source = self.origin.as_ref().unwrap().at(&there);
+                client.copy_tree_from(&source, b"/copy", options, observer)
+            }
+        }
+    }
+
     /// Copies the tree, and stops when so many files have arrived.
     pub(crate) fn run(&self, options: &TreeOptions, stop_at: u64) -> Run {
         let (mut failed, mut warnings) = (Vec::new(), Vec::new());
@@ -95,11 +120,7 @@ impl Scene {
             }
             ControlFlow::Continue(())
         };
-        let (client, observer) = (&self.client, &mut observer);
-        let result = match self.up {
-            true => client.upload_tree(&self.source(), b"/copy", options, observer),
-            false => client.download_tree(b"/tree", &self.target(), options, observer),
-        };
+        let result = self.copy("tree", options, &mut observer);
         Run {
             result,
             failed,
@@ -154,8 +175,8 @@ fn leaves() -> Vec<String> {
     (0..30).map(|n| format!("{}/{n}", n % 3)).collect()
 }
 
-fn goes_on(up: bool) {
-    let scene = Scene::new(61, up);
+fn goes_on(way: Way) {
+    let scene = Scene::new(61, way);
     even_tree(&scene.source());
     scene.part(300);
     // What appears in a directory that is finished isn't seen: nobody lists it.
@@ -196,19 +217,19 @@ fn assert_same_files(a: &Path, b: &Path) {
 
 #[test]
 fn an_upload_goes_on() {
-    goes_on(true);
+    goes_on(Way::Up);
 }
 
 #[test]
 fn a_download_goes_on() {
-    goes_on(false);
+    goes_on(Way::Down);
 }
 
 /// A large file is on its way when the tree is stopped.
 #[test]
 fn what_is_broken_off_has_not_failed() {
-    for up in [true, false] {
-        let scene = Scene::new(76, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(76, way);
         fs::create_dir(scene.source()).unwrap();
         fs::write(scene.source().join("small"), "1").unwrap();
         fs::write(scene.source().join("large"), vec![7; 24 << 20]).unwrap();
@@ -222,8 +243,8 @@ fn what_is_broken_off_has_not_failed() {
 /// What the rules left out at first has to come, also in directories that are finished.
 #[test]
 fn a_journal_is_of_its_rules() {
-    for up in [true, false] {
-        let scene = Scene::new(77, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(77, way);
         even_tree(&scene.source());
         for leaf in leaves() {
             fs::write(scene.source().join(leaf).join("late"), "late").unwrap();
@@ -268,8 +289,8 @@ fn flat_tree(root: &Path) {
     }
 }
 
-fn sees_changes(up: bool) {
-    let scene = Scene::new(62, up);
+fn sees_changes(way: Way) {
+    let scene = Scene::new(62, way);
     flat_tree(&scene.source());
     scene.part(200);
     // All files change, so those that were claimed do as well; half of them keep their size.
@@ -283,17 +304,22 @@ fn sees_changes(up: bool) {
 }
 
 #[test]
+fn a_copy_between_servers_goes_on() {
+    goes_on(Way::Between);
+}
+
+#[test]
 fn an_upload_sends_what_changed() {
-    sees_changes(true);
+    sees_changes(Way::Up);
 }
 
 #[test]
 fn a_download_fetches_what_changed() {
-    sees_changes(false);
+    sees_changes(Way::Down);
 }
 
-fn misses_what_is_gone(up: bool) {
-    let scene = Scene::new(63, up);
+fn misses_what_is_gone(way: Way) {
+    let scene = Scene::new(63, way);
     flat_tree(&scene.source());
     fs::create_dir(scene.source().join("d")).unwrap();
     fs::write(scene.source().join("d/file"), "1").unwrap();
@@ -313,18 +339,18 @@ fn misses_what_is_gone(up: bool) {
 
 #[test]
 fn an_upload_does_not_believe_in_what_is_gone() {
-    misses_what_is_gone(true);
+    misses_what_is_gone(Way::Up);
 }
 
 #[test]
 fn a_download_does_not_believe_in_what_is_gone() {
-    misses_what_is_gone(false);
+    misses_what_is_gone(Way::Down);
 }
 
 #[test]
 fn another_target_begins_anew() {
-    for up in [true, false] {
-        let scene = Scene::new(64, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(64, way);
         flat_tree(&scene.source());
         scene.part(100);
         let target = scene.target();
@@ -342,8 +368,8 @@ fn another_target_begins_anew() {
 
 #[test]
 fn a_target_that_is_gone_begins_anew() {
-    for up in [true, false] {
-        let scene = Scene::new(65, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(65, way);
         flat_tree(&scene.source());
         scene.part(100);
         fs::remove_dir_all(scene.target()).unwrap();
@@ -356,9 +382,9 @@ fn a_target_that_is_gone_begins_anew() {
 
 #[test]
 fn a_damaged_journal_costs_work_and_nothing_else() {
-    for up in [true, false] {
+    for way in ALL_WAYS {
         for damage in 0..3 {
-            let scene = Scene::new(66 + damage, up);
+            let scene = Scene::new(66 + damage, way);
             even_tree(&scene.source());
             scene.part(300);
             let path = &scene.found()[0];
@@ -393,8 +419,8 @@ fn a_damaged_journal_costs_work_and_nothing_else() {
 
 #[test]
 fn beginning_anew_forgets() {
-    for up in [true, false] {
-        let scene = Scene::new(69, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(69, way);
         even_tree(&scene.source());
         scene.part(300);
         let options = TreeOptions {
@@ -414,13 +440,12 @@ fn beginning_anew_forgets() {
 
 #[test]
 fn what_failed_is_all_that_is_tried_by_the_next_run() {
-    for up in [true, false] {
-        let scene = Scene::new(70, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(70, way);
         even_tree(&scene.source());
         // A directory that isn't empty stands in the way of a file.
         let wrong = scene.target().join("1/1/f1/in the way");
         fs::create_dir_all(&wrong).unwrap();
-        let slash = |path: &Path| path.join("");
         let options = scene.options();
         let run = || {
             let mut failed = Vec::new();
@@ -430,20 +455,7 @@ fn what_failed_is_all_that_is_tried_by_the_next_run() {
                 }
                 ControlFlow::Continue(())
             };
-            let result = match up {
-                true => {
-                    let source = slash(&scene.source());
-                    scene
-                        .client
-                        .upload_tree(&source, b"/copy", &options, &mut observer)
-                }
-                false => {
-                    let target = scene.target();
-                    scene
-                        .client
-                        .download_tree(b"/tree/", &target, &options, &mut observer)
-                }
-            };
+            let result = scene.copy("tree/", &options, &mut observer);
             (result.unwrap(), failed)
         };
         let (result, failed) = run();
@@ -463,8 +475,8 @@ fn what_failed_is_all_that_is_tried_by_the_next_run() {
 
 #[test]
 fn a_run_after_one_that_came_to_its_end_sees_every_change() {
-    for up in [true, false] {
-        let scene = Scene::new(77, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(77, way);
         even_tree(&scene.source());
         // With a slash at its end, so that the tree goes where something stands.
         let run = |overwrite, stop_at| {
@@ -487,14 +499,7 @@ fn a_run_after_one_that_came_to_its_end_sees_every_change() {
                 },
                 ..scene.options()
             };
-            let (client, observer) = (&scene.client, &mut observer);
-            let result = match up {
-                true => {
-                    let source = scene.source().join("");
-                    client.upload_tree(&source, b"/copy", &options, observer)
-                }
-                false => client.download_tree(b"/tree/", &scene.target(), &options, observer),
-            };
+            let result = scene.copy("tree/", &options, &mut observer);
             (result, failed)
         };
         fs::create_dir_all(scene.target().join("1/1/f1/in the way")).unwrap();
@@ -532,8 +537,8 @@ fn a_run_after_one_that_came_to_its_end_sees_every_change() {
 /// Whoever didn't hear that all is done says the same again, and means the same.
 #[test]
 fn a_run_that_left_nothing_to_do_may_be_repeated() {
-    for up in [true, false] {
-        let scene = Scene::new(78, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(78, way);
         hard_tree(&scene.source());
         let again = || scene.run(&scene.options(), u64::MAX);
         let first = again().result.unwrap();
@@ -565,8 +570,8 @@ fn a_run_that_left_nothing_to_do_may_be_repeated() {
 
 #[test]
 fn a_run_that_left_nothing_to_do_is_forgotten() {
-    for up in [true, false] {
-        let scene = Scene::new(79, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(79, way);
         fs::create_dir_all(scene.source().join("a/b")).unwrap();
         fs::write(scene.source().join("a/b/c"), "c").unwrap();
         fs::write(scene.source().join("d"), "d").unwrap();
@@ -617,7 +622,7 @@ fn a_run_that_left_nothing_to_do_is_forgotten() {
 
 #[test]
 fn of_two_runs_at_once_the_second_one_ends() {
-    let scene = Scene::new(71, true);
+    let scene = Scene::new(71, Way::Up);
     even_tree(&scene.source());
     let mut inner = None;
     let options = TreeOptions {
@@ -657,7 +662,7 @@ fn of_two_runs_at_once_the_second_one_ends() {
 
 #[test]
 fn a_journal_that_can_not_be_kept_is_told_and_done_without() {
-    let scene = Scene::new(72, true);
+    let scene = Scene::new(72, Way::Up);
     hard_tree(&scene.source());
     fs::write(scene.folders.here("state"), "a file").unwrap();
     let run = scene.run(&scene.options(), u64::MAX);
@@ -668,9 +673,9 @@ fn a_journal_that_can_not_be_kept_is_told_and_done_without() {
 
 #[test]
 fn every_durability_copies_everything() {
-    for up in [true, false] {
+    for way in ALL_WAYS {
         for durability in [Durability::Full, Durability::Batch, Durability::None] {
-            let scene = Scene::new(73, up);
+            let scene = Scene::new(73, way);
             hard_tree(&scene.source());
             let options = TreeOptions {
                 durability,
@@ -688,7 +693,7 @@ fn every_durability_copies_everything() {
 #[test]
 fn names_of_one_file_stay_so_over_an_interruption() {
     use std::os::unix::fs::MetadataExt as _;
-    let scene = Scene::new(74, true);
+    let scene = Scene::new(74, Way::Up);
     even_tree(&scene.source());
     for n in 0..30_u64 {
         let directory = scene.source().join(format!("{}/{n}", n % 3));
@@ -720,8 +725,8 @@ fn names_of_one_file_stay_so_over_an_interruption() {
 #[test]
 fn names_of_one_file_follow_what_is_moved_again() {
     use std::os::unix::fs::MetadataExt as _;
-    for up in [true, false] {
-        let scene = Scene::new(77, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(77, way);
         even_tree(&scene.source());
         let first = scene.source().join("0/0/f0");
         for n in 0..30_u64 {
@@ -756,18 +761,18 @@ fn names_of_one_file_follow_what_is_moved_again() {
             fs::hard_link(&target, there(n).join("link")).unwrap();
         }
         let run = scene.run(&options, u64::MAX);
-        assert_eq!(run.failed, [], "up {up}");
+        assert_eq!(run.failed, [], "{way:?}");
         run.result.unwrap();
         assert_same(&scene.source(), &scene.target());
-        assert_eq!(target.metadata().unwrap().nlink(), 31, "up {up}");
+        assert_eq!(target.metadata().unwrap().nlink(), 31, "{way:?}");
     }
 }
 
 /// What was claimed without being durable is nothing for who wants it so.
 #[test]
 fn a_run_that_wants_durability_believes_none_that_did_without() {
-    for up in [true, false] {
-        let scene = Scene::new(77, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(77, way);
         even_tree(&scene.source());
         let without = TreeOptions {
             parameters: TransferParameters {
@@ -781,13 +786,13 @@ fn a_run_that_wants_durability_believes_none_that_did_without() {
         assert_eq!(run.result.unwrap_err().code, Code::Cancelled);
         let run = scene.run(&scene.options(), u64::MAX);
         assert_eq!(run.failed, []);
-        assert_eq!(run.result.unwrap().resumed.files, 0, "up {up}");
+        assert_eq!(run.result.unwrap().resumed.files, 0, "{way:?}");
     }
 }
 
 #[test]
 fn a_file_that_changes_while_it_is_read_is_tried_again() {
-    let scene = Scene::new(75, true);
+    let scene = Scene::new(75, Way::Up);
     even_tree(&scene.source());
     let (changing, last) = (scene.source().join("0/0/f0"), AtomicBool::new(false));
     let run = thread::scope(|scope| {
@@ -815,8 +820,8 @@ fn a_file_that_changes_while_it_is_read_is_tried_again() {
 
 #[test]
 fn claims_are_made_while_the_tree_is_moved() {
-    for up in [true, false] {
-        let scene = Scene::new(76, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(76, way);
         even_tree(&scene.source());
         let options = TreeOptions {
             parameters: TransferParameters {
@@ -838,11 +843,7 @@ fn claims_are_made_while_the_tree_is_moved() {
                 false => ControlFlow::Continue(()),
             }
         };
-        let (client, source) = (&scene.client, scene.source());
-        let result = match up {
-            true => client.upload_tree(&source, b"/copy", &options, &mut observer),
-            false => client.download_tree(b"/tree", &scene.target(), &options, &mut observer),
-        };
+        let result = scene.copy("tree", &options, &mut observer);
         assert_eq!(result.unwrap_err().code, Code::Cancelled, "{largest}");
         assert!(largest < 64 << 10, "{largest}");
         let none = TreeOptions {
@@ -858,8 +859,8 @@ fn claims_are_made_while_the_tree_is_moved() {
 
 #[test]
 fn another_source_begins_anew() {
-    for up in [true, false] {
-        let scene = Scene::new(78, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(78, way);
         even_tree(&scene.source());
         scene.part(300);
         let source = scene.source();
@@ -879,8 +880,8 @@ fn another_source_begins_anew() {
 
 #[test]
 fn a_finished_directory_that_was_emptied_or_replaced_is_copied_again() {
-    for up in [true, false] {
-        let scene = Scene::new(79, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(79, way);
         even_tree(&scene.source());
         scene.part(300);
         for (n, leaf) in leaves().iter().enumerate() {
@@ -911,8 +912,8 @@ fn set_time(path: &Path, seconds: u64, ns: u32) {
 
 #[test]
 fn a_file_of_the_user_that_is_about_as_old_is_not_replaced() {
-    for up in [true, false] {
-        let scene = Scene::new(80, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(80, way);
         flat_tree(&scene.source());
         scene.part(100);
         let (source, target) = (scene.source(), scene.target());
@@ -933,8 +934,8 @@ fn a_file_of_the_user_that_is_about_as_old_is_not_replaced() {
 
 #[test]
 fn a_claimed_file_that_was_changed_at_the_target_does_not_count() {
-    for up in [true, false] {
-        let scene = Scene::new(81, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(81, way);
         flat_tree(&scene.source());
         scene.part(200);
         let mut changed = 0;
@@ -978,8 +979,8 @@ fn blocked(scene: &Scene) -> PathBuf {
 
 #[test]
 fn a_tree_of_which_something_failed_keeps_its_journal() {
-    for up in [true, false] {
-        let scene = Scene::new(82, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(82, way);
         let wrong = blocked(&scene);
         let run = scene.run(&scene.options(), u64::MAX);
         assert_eq!((run.failed.len(), scene.found().len()), (1, 1));
@@ -992,8 +993,8 @@ fn a_tree_of_which_something_failed_keeps_its_journal() {
 #[test]
 fn a_directory_that_is_not_whole_stays_open_to_its_owner() {
     use std::os::unix::fs::PermissionsExt as _;
-    for up in [true, false] {
-        let scene = Scene::new(83, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(83, way);
         let wrong = blocked(&scene);
         fs::create_dir(scene.source().join("whole")).unwrap();
         let names = ["d", "", "whole"];

@@ -12,6 +12,7 @@ use xdfs_testkit::skip;
 
 use crate::journal::{FILES, Scene, tree_of};
 use crate::picture::assert_same;
+use crate::scene::ALL_WAYS;
 use crate::support::{Folders, Serving, client};
 
 const PAGE: u64 = 4096;
@@ -71,8 +72,8 @@ fn slow(scene: &Scene) -> TreeOptions {
 
 #[test]
 fn a_journal_that_has_no_room_still_says_where_the_tree_goes() {
-    for up in [true, false] {
-        let scene = Scene::new(81, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(81, way);
         let Some(small) = Small::mount(&scene.folders.here("state")) else {
             return;
         };
@@ -108,8 +109,8 @@ fn a_journal_that_has_no_room_still_says_where_the_tree_goes() {
 
 #[test]
 fn a_journal_that_can_not_be_written_keeps_a_second_run_from_what_the_first_made() {
-    for up in [true, false] {
-        let scene = Scene::new(82, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(82, way);
         let Some(small) = Small::mount(&scene.folders.here("state")) else {
             return;
         };
@@ -173,8 +174,8 @@ fn a_journal_without_room_for_a_run_keeps_what_it_says() {
 
 #[test]
 fn a_first_run_without_room_for_a_journal_warns_and_leaves_none() {
-    for up in [true, false] {
-        let scene = Scene::new(84, up);
+    for way in ALL_WAYS {
+        let scene = Scene::new(84, way);
         let Some(small) = Small::mount(&scene.folders.here("state")) else {
             return;
         };
