@@ -83,16 +83,22 @@ fn check_between(flags: &SyncFlags, [source, target]: [&RemotePlace; 2]) -> Resu
         let fault = Fault::new(Code::InvalidArgument, "plan the synchronisation", cause);
         Err(fault.path(&target.path).hint(hint))
     };
+    let traits = [source, target].map(|server| server.address.traits());
+    let keeps_all = traits.iter().all(|there| there.packs);
+    let has_links = traits.iter().all(|there| there.hard_links);
     let wanted = [
-        (flags.archive, "--archive"),
-        (flags.owner, "--owner"),
-        (flags.xattrs, "--xattrs"),
-        (flags.hard_links, "--hard-links"),
-        (flags.delta, "--delta"),
+        (flags.archive && !(keeps_all && has_links), "--archive"),
+        (flags.owner && !keeps_all, "--owner"),
+        (flags.xattrs && !keeps_all, "--xattrs"),
+        (flags.hard_links && !has_links, "--hard-links"),
     ];
     if let Some((_, flag)) = wanted.iter().find(|(is_wanted, _)| *is_wanted) {
-        let cause = format!("{flag} can't be done between servers");
+        let cause = format!("{flag} can't be done between servers of these kinds");
         return refused(cause, "modes and modification times are kept without it");
+    }
+    if flags.delta {
+        let cause = "--delta can't be done between servers: changed files are sent whole";
+        return refused(cause.to_owned(), "leave out --delta");
     }
     let leads_up = |place: &RemotePlace| {
         place

@@ -143,20 +143,23 @@ pub(super) fn check_target(connector: &Connector, flags: &CpFlags) -> Result<(),
     Err(no_directory(found).path(shown(&flags.places.target)))
 }
 
-/// Refuses what can't be kept between servers.
+/// Refuses what one of two servers can't keep.
 fn check_between(flags: &CpFlags, servers: [&RemotePlace; 2]) -> Result<(), Fault> {
     check_removal(flags.remove_source, servers)?;
+    let traits = servers.map(|server| server.address.traits());
+    let keeps_all = traits.iter().all(|there| there.packs);
+    let has_links = traits.iter().all(|there| there.hard_links);
     let wanted = [
-        (flags.archive, "--archive"),
-        (flags.owner, "--owner"),
-        (flags.xattrs, "--xattrs"),
-        (flags.read_times, "--read-times"),
-        (flags.hard_links, "--hard-links"),
+        (flags.archive && !(keeps_all && has_links), "--archive"),
+        (flags.owner && !keeps_all, "--owner"),
+        (flags.xattrs && !keeps_all, "--xattrs"),
+        (flags.read_times && !keeps_all, "--read-times"),
+        (flags.hard_links && !has_links, "--hard-links"),
     ];
     let Some((_, flag)) = wanted.iter().find(|(is_wanted, _)| *is_wanted) else {
         return Ok(());
     };
-    let cause = format!("{flag} can't be done between servers");
+    let cause = format!("{flag} can't be done between servers of these kinds");
     Err(Fault::new(Code::InvalidArgument, "plan the copy", cause)
         .hint("--recursive keeps modes and modification times"))
 }

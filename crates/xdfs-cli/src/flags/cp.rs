@@ -143,7 +143,9 @@ pub(crate) struct CpFlags {
     /// Within one server, straight from one FTP server to another, or through this machine. FTP
     /// servers may refuse the former; and with --limit-rate, --offset and --length, or between two
     /// servers of another kind, only the latter is possible. -v says why, and --json which way each
-    /// file took.
+    /// file took. A directory within one server goes through this machine to keep owners, extended
+    /// attributes or access times. With an FTP server on either side these, and hard links, are
+    /// refused.
     #[arg(long, value_name = "WAY", value_enum, default_value_t = BetweenFlag::Any)]
     pub(crate) between: BetweenFlag,
 

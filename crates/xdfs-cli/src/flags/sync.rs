@@ -124,8 +124,8 @@ pub(crate) struct SyncFlags {
 
     /// How files get from one server to another, if both sides are servers.
     ///
-    /// As in 'xdfs cp'. Owners, extended attributes, hard links and --delta are refused between
-    /// servers.
+    /// As in 'xdfs cp'. --delta is refused between servers; owners, extended attributes and hard
+    /// links are, with an FTP server on either side.
     #[arg(long, value_name = "WAY", value_enum, default_value_t = BetweenFlag::Any)]
     pub(crate) between: BetweenFlag,
 

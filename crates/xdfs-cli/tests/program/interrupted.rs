@@ -24,20 +24,33 @@ fn make_tree(root: &Path) {
     }
 }
 
+/// The direction of a tree.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Up,
+    Down,
+    /// From another server.
+    Between,
+}
+
+const WAYS: [Way; 3] = [Way::Up, Way::Down, Way::Between];
+
 struct Scene {
     place: Place,
     server: Server,
+    /// The server of the source, if there are two.
+    origin: Option<Server>,
     command: &'static str,
-    up: bool,
+    way: Way,
     stack: &'static str,
 }
 
 impl Scene {
-    fn new(command: &'static str, up: bool) -> Self {
-        Self::over("tcp", command, up)
+    fn new(command: &'static str, way: Way) -> Self {
+        Self::over("tcp", command, way)
     }
 
-    fn over(stack: &'static str, command: &'static str, up: bool) -> Self {
+    fn over(stack: &'static str, command: &'static str, way: Way) -> Self {
         let place = Place::new();
         let server = match stack {
             "tcp" => Server::start(&place.root()),
@@ -46,11 +59,13 @@ impl Scene {
                 &["--listen", &format!("{stack}://127.0.0.1:0")],
             ),
         };
+        let origin = (way == Way::Between).then(|| Server::start(Path::new(&place.here(""))));
         let scene = Self {
             place,
             server,
+            origin,
             command,
-            up,
+            way,
             stack,
         };
         make_tree(&scene.source());
@@ -58,16 +73,16 @@ impl Scene {
     }
 
     fn source(&self) -> PathBuf {
-        match self.up {
-            true => self.place.here("tree").into(),
-            false => self.place.remote("tree"),
+        match self.way {
+            Way::Up | Way::Between => self.place.here("tree").into(),
+            Way::Down => self.place.remote("tree"),
         }
     }
 
     fn target(&self) -> PathBuf {
-        match self.up {
-            true => self.place.remote("copy"),
-            false => self.place.here("copy").into(),
+        match self.way {
+            Way::Up | Way::Between => self.place.remote("copy"),
+            Way::Down => self.place.here("copy").into(),
         }
     }
 
@@ -89,9 +104,10 @@ impl Scene {
         let address = &self.server.addresses[0];
         let (_, host) = address.rsplit_once("://").unwrap_or(("", address));
         let url = |path: &str| format!("xdfs://{host}{path}");
-        let (source, target) = match self.up {
-            true => (self.place.here("tree"), url("/copy")),
-            false => (url("/tree"), self.place.here("copy")),
+        let (source, target) = match (self.way, &self.origin) {
+            (_, Some(origin)) => (origin.url("/tree"), url("/copy")),
+            (Way::Down, _) => (url("/tree"), self.place.here("copy")),
+            _ => (self.place.here("tree"), url("/copy")),
         };
         let mut command = program();
         command.env("XDFS_STATE_DIR", self.state());
@@ -168,34 +184,39 @@ impl Scene {
 
 #[test]
 fn uploads_survive_kills() {
-    Scene::new("cp", true).rounds(1, 6);
+    Scene::new("cp", Way::Up).rounds(1, 6);
 }
 
 /// A server that was killed is missed after the time of silence of QUIC.
 #[test]
 fn uploads_over_quic_survive_kills() {
-    Scene::over("quic:idle=1", "cp", true).rounds(4, 6);
+    Scene::over("quic:idle=1", "cp", Way::Up).rounds(4, 6);
 }
 
 #[test]
 fn downloads_over_quic_survive_kills() {
-    Scene::over("quic:idle=1", "cp", false).rounds(5, 6);
+    Scene::over("quic:idle=1", "cp", Way::Down).rounds(5, 6);
 }
 
 #[test]
 fn uploads_over_bundles_survive_kills() {
-    Scene::over("ptcp:n=3:patience=2", "cp", true).rounds(6, 6);
+    Scene::over("ptcp:n=3:patience=2", "cp", Way::Up).rounds(6, 6);
 }
 
 #[test]
 fn downloads_survive_kills() {
-    Scene::new("cp", false).rounds(2, 6);
+    Scene::new("cp", Way::Down).rounds(2, 6);
+}
+
+#[test]
+fn copies_between_servers_survive_kills() {
+    Scene::new("cp", Way::Between).rounds(6, 3);
 }
 
 #[test]
 fn synchronisations_survive_kills() {
-    Scene::new("sync", true).rounds(3, 3);
-    Scene::new("sync", false).rounds(4, 3);
+    Scene::new("sync", Way::Up).rounds(3, 3);
+    Scene::new("sync", Way::Down).rounds(4, 3);
 }
 
 /// What the object of the tree says.
@@ -206,8 +227,8 @@ fn tree_of(run: &crate::support::Run) -> serde_json::Value {
 
 #[test]
 fn ctrl_c_leaves_what_the_same_command_goes_on_from() {
-    for up in [true, false] {
-        let scene = Scene::new("cp", up);
+    for way in WAYS {
+        let scene = Scene::new("cp", way);
         let mut running = scene.start(Some("700k"));
         running.wait_for_bytes(2_000_000);
         running.signal("INT");
@@ -226,8 +247,8 @@ fn ctrl_c_leaves_what_the_same_command_goes_on_from() {
 
 #[test]
 fn a_kill_after_claims_costs_what_came_after_them() {
-    for up in [true, false] {
-        let scene = Scene::new("cp", up);
+    for way in WAYS {
+        let scene = Scene::new("cp", way);
         let mut running = scene.start(Some("500k"));
         // The first claims are made after two seconds, if nothing is in the way.
         let deadline = Instant::now() + PATIENCE;
@@ -252,7 +273,7 @@ fn a_kill_after_claims_costs_what_came_after_them() {
 
 #[test]
 fn a_tree_can_begin_anew() {
-    let scene = Scene::new("cp", true);
+    let scene = Scene::new("cp", Way::Up);
     let mut running = scene.start(Some("700k"));
     running.wait_for_bytes(1_000_000);
     running.signal("INT");
@@ -272,7 +293,7 @@ fn a_tree_can_begin_anew() {
 
 #[test]
 fn without_a_place_for_state_a_tree_is_copied_all_the_same() {
-    let scene = Scene::new("cp", true);
+    let scene = Scene::new("cp", Way::Up);
     fs::write(scene.state(), "a file").unwrap();
     let run = scene.start(None).wait().ok();
     assert!(run.stderr.contains("without a journal"), "{}", run.stderr);

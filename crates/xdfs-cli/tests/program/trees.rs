@@ -172,8 +172,9 @@ fn faults_between_servers_name_the_server() {
         server(&from)
     );
     xdfs(["sync", &source, &target]).fails(6, &[&clash, &odd]);
-    let odd = format!("{}: cannot copy '/src/s': it is neither ", server(&from));
+    let odd = format!("{}: cannot read '/src/s': it is a socket", server(&from));
     xdfs(["cp", "-r", &source, &to.url("/new")]).fails(14, &[&odd]);
+    let odd = format!("{}: cannot copy '/src/s': it is neither ", server(&from));
     xdfs(["cp", "-r", &source, &from.url("/within")]).fails(14, &[&odd]);
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -181,6 +181,33 @@ fn trees_between_servers_keep_their_links() {
     xdfs(moved).ok();
     check(&other.remote("moved"));
     assert_eq!(names(place.remote("tree/d")), ["e"]);
+}
+
+#[test]
+fn archives_between_servers_keep_hard_links() {
+    let (place, other) = (Place::new(), Place::new());
+    let (server, second) = (Server::start(&place.root()), Server::start(&other.root()));
+    fs::create_dir(place.remote("tree")).unwrap();
+    fs::write(place.remote("tree/a"), "small").unwrap();
+    fs::hard_link(place.remote("tree/a"), place.remote("tree/b")).unwrap();
+    let source = server.url("/tree");
+    xdfs(["cp", "-a", &source, &second.url("/copy")]).ok();
+    xdfs(["sync", "-a", &source, &second.url("/same")]).ok();
+    xdfs(["cp", "-a", &source, &server.url("/within")]).ok();
+    let copies = [
+        other.remote("copy"),
+        other.remote("same"),
+        place.remote("within"),
+    ];
+    for copy in copies {
+        assert_content(copy.join("a"), b"small");
+        assert_eq!(fs::metadata(copy.join("b")).unwrap().nlink(), 2);
+    }
+    xdfs(["sync", "--delta", &source, &second.url("/same")]).fails(2, &["sent whole"]);
+    // What goes without this machine can't have more than its content, mode and time.
+    let direct = ["cp", "-a", "--between=direct", &source, &server.url("/no")];
+    xdfs(direct).fails(2, &["can't be kept"]);
+    assert!(!place.remote("no").exists());
 }
 
 /// By whatever name a directory is reached, it isn't copied into itself, nor deleted as a part of

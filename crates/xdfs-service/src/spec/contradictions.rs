@@ -1,6 +1,7 @@
 //! Options that contradict each other, or that no service can follow: found before a job waits for
 //! its turn.
 
+use xdfs::store::Traits;
 use xdfs::{DigestKind, Job, JobPlace, Skip, TransferParameters, TreeOptions, Way};
 
 /// Whether something is wrong, with which field, and what.
@@ -96,15 +97,22 @@ fn of_tree(options: &TreeOptions, ends: [&JobPlace; 2], manifest: bool) -> [Rule
     let has_journal = options.journal.is_some();
     let journal = "the service keeps the journals of its jobs";
     let digest = "a manifest has BLAKE3";
-    let between = are_servers(ends);
-    let cause = "it can't be kept between servers";
+    let lacks = |kept: fn(&Traits) -> bool| match ends {
+        [JobPlace::Server(source), JobPlace::Server(target)] => {
+            let servers = [source, target].map(|server| server.address.traits());
+            !servers.iter().all(kept)
+        }
+        _ => false,
+    };
+    let (lacks_packs, lacks_links) = (lacks(|there| there.packs), lacks(|there| there.hard_links));
+    let cause = "it can't be kept between servers of these kinds";
     [
         (has_journal, "tree.journal", journal),
         (manifest && !is_blake3, "tree.file_digests", digest),
-        (between && options.owner, "tree.owner", cause),
-        (between && options.xattrs, "tree.xattrs", cause),
-        (between && options.read_times, "tree.read_times", cause),
-        (between && options.hard_links, "tree.hard_links", cause),
+        (lacks_packs && options.owner, "tree.owner", cause),
+        (lacks_packs && options.xattrs, "tree.xattrs", cause),
+        (lacks_packs && options.read_times, "tree.read_times", cause),
+        (lacks_links && options.hard_links, "tree.hard_links", cause),
     ]
 }
 
@@ -114,9 +122,10 @@ mod tests {
 
     #[test]
     fn options_that_contradict_each_other_are_refused_with_their_field() {
-        let (up, between) = (
+        let (up, between, to_ftp) = (
             r#""source":"/a","target":"xdfs://h/a""#,
             r#""source":"xdfs://g/a","target":"xdfs://h/a""#,
+            r#""source":"xdfs://g/a","target":"ftps://h/a""#,
         );
         for (kind, places, more, options, field) in [
             ("file", up, r#""way":"direct","#, "", "way"),
@@ -164,18 +173,18 @@ mod tests {
                 r#""file_digests":"none""#,
                 "options.file_digests",
             ),
-            ("tree", between, "", r#""owner":true"#, "options.owner"),
-            ("tree", between, "", r#""xattrs":true"#, "options.xattrs"),
+            ("tree", to_ftp, "", r#""owner":true"#, "options.owner"),
+            ("tree", to_ftp, "", r#""xattrs":true"#, "options.xattrs"),
             (
                 "tree",
-                between,
+                to_ftp,
                 "",
                 r#""read_times":true"#,
                 "options.read_times",
             ),
             (
                 "tree",
-                between,
+                to_ftp,
                 "",
                 r#""hard_links":true"#,
                 "options.hard_links",
@@ -189,7 +198,7 @@ mod tests {
             ),
             (
                 "sync",
-                between,
+                to_ftp,
                 "",
                 r#""tree":{"owner":true}"#,
                 "options.tree.owner",
@@ -209,6 +218,12 @@ mod tests {
             let expected = format!("transfers[0].{field}");
             assert_eq!(String::from_utf8_lossy(&refused), expected, "{text}");
         }
+        let kept = format!(
+            r#"{{"version":1,"transfers":[{{"tree":{{{between},"options":{{{}}}}}}}]}}"#,
+            r#""owner":true,"xattrs":true,"read_times":true,"hard_links":true"#,
+        );
+        let submission: Result<Submission, _> = serde_json::from_str(&kept);
+        assert!(submission.is_ok_and(|one| one.specs().is_ok()), "{kept}");
         let same =
             r#"{"version":1,"transfers":[{"tree":{"source":"xdfs://h/a","target":"xdfs://h/a"}}]}"#;
         let submission: Result<Submission, _> = serde_json::from_str(same);
