@@ -196,7 +196,7 @@ impl Moving<'_, '_> {
                 PackTarget::Store { store, relaxed }
             }
         };
-        let inspector = PackInspector::new(names, self.run.options.keeps_more(), target)
+        let inspector = PackInspector::new(names, self.run.options.keep(), target)
             .with_digests(self.run.options.file_digests.unwrap_or(DigestKind::None));
         let pack = self
             .run
@@ -314,7 +314,7 @@ impl<'a> TreeRun<'a> {
             if matches!(name, b"" | b"." | b"..") {
                 return Ok(Vec::new());
             }
-            let inspector = Arc::new(PackInspector::for_metadata(name));
+            let inspector = Arc::new(PackInspector::for_metadata(name, self.options.keep()));
             let pack = self.start_request_in((above, true), Arc::clone(&inspector), false)?;
             match self.finish_pack(pack.transfer, false)?.1 {
                 Err(fault) if fault.ends_session => return Err(fault),
@@ -335,7 +335,7 @@ impl<'a> TreeRun<'a> {
     /// Fetches a pack that sets the metadata of a large file on the server.
     pub(super) fn fetch_metadata(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
         let fetched = loop {
-            let inspector = Arc::new(PackInspector::for_metadata(path));
+            let inspector = Arc::new(PackInspector::for_metadata(path, self.options.keep()));
             let pack = self.start_request(Arc::clone(&inspector), false);
             let done = pack.and_then(|pack| self.finish_pack(pack.transfer, false));
             match done.map_err(|fault| self.source.apart(fault))?.1 {

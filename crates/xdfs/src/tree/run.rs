@@ -423,7 +423,9 @@ impl<'r, 'o> Moving<'r, 'o> {
                 return self.end_interrupted_request(&inspector, &fault);
             }
             // Any other request fails too.
-            Err(fault) if fault.code == Code::FeatureUnsupported => return Err(fault),
+            Err(fault) if fault.code == Code::FeatureUnsupported => {
+                return Err(self.run.source.apart(fault));
+            }
             Err(fault) => {
                 let fault = self.run.source.apart(fault);
                 for path in &inspector.names {
