@@ -6,6 +6,7 @@ use xdfs::Fault;
 use super::changes::change_in;
 use super::leases::hold;
 use super::rows::{failure, failure_text, signed, small, text, unsigned};
+use super::writing::Transaction;
 use super::{Connection, Row, Store, fault};
 use crate::failure::Failure;
 use crate::id::JobId;
@@ -208,10 +209,22 @@ impl Store {
         position: u32,
         counts: &Counts,
     ) -> Result<(), Fault> {
+        let transaction = self.counted(id, worker, position, counts).await?;
+        transaction.commit().await
+    }
+
+    /// Begins a transaction of a worker with what has arrived of a transfer.
+    async fn counted(
+        &self,
+        id: JobId,
+        worker: &WorkerId,
+        position: u32,
+        counts: &Counts,
+    ) -> Result<Transaction, Fault> {
         let mut transaction = self.begin().await?;
         hold(&mut transaction, id, worker).await?;
         set_counts(&mut transaction, id, position, counts).await?;
-        transaction.commit().await
+        Ok(transaction)
     }
 
     /// A transfer is to be tried again later. Its failure is that of the job until then.
@@ -222,9 +235,7 @@ impl Store {
         position: u32,
         counts: &Counts,
     ) -> Result<(), Fault> {
-        let mut transaction = self.begin().await?;
-        hold(&mut transaction, id, worker).await?;
-        set_counts(&mut transaction, id, position, counts).await?;
+        let mut transaction = self.counted(id, worker, position, counts).await?;
         sqlx::query("UPDATE transfers SET state = 'waiting' WHERE job_id = $1 AND position = $2")
             .bind(id.to_string())
             .bind(i64::from(position))

@@ -74,16 +74,7 @@ impl Client {
             ),
         };
         let paths = [&source_path, target, &name];
-        let here = Arc::new(LocalStore::unrooted());
-        let compared = self.compared_paths(true, here, paths, options);
-        let compared = compared.filter(|_| is_file);
-        let refuses = TransferOptions {
-            parameters: TransferParameters {
-                overwrite: options.parameters.overwrite && !looks_first(&compared),
-                ..options.parameters
-            },
-            ..options.clone()
-        };
+        let (compared, refuses) = self.compared_first(true, is_file, paths, options);
         let transfer = self.start(
             &refuses,
             TransferKind::Upload(UploadSpec {
@@ -133,16 +124,7 @@ impl Client {
             }
         };
         let paths = [source, &target, &name];
-        let here = Arc::new(LocalStore::unrooted());
-        let compared = self.compared_paths(false, here, paths, options);
-        let compared = compared.filter(|_| is_file);
-        let refuses = TransferOptions {
-            parameters: TransferParameters {
-                overwrite: options.parameters.overwrite && !looks_first(&compared),
-                ..options.parameters
-            },
-            ..options.clone()
-        };
+        let (compared, refuses) = self.compared_first(false, is_file, paths, options);
         let transfer = self.start(
             &refuses,
             TransferKind::Download(DownloadSpec {
@@ -223,6 +205,28 @@ impl Client {
             TransferRoute::Upload { from, to } => self.upload(from, to, options),
             TransferRoute::Download { from, to } => self.download(from, to, options),
         }
+    }
+
+    /// Source and target of a transfer that is compared with a file of this machine, and the
+    /// options of that transfer: it replaces nothing that has to be looked at before.
+    fn compared_first(
+        &self,
+        is_upload: bool,
+        is_file: bool,
+        paths: [&[u8]; 3],
+        options: &TransferOptions,
+    ) -> (Option<ComparedPaths>, TransferOptions) {
+        let here = Arc::new(LocalStore::unrooted());
+        let compared = self.compared_paths(is_upload, here, paths, options);
+        let compared = compared.filter(|_| is_file);
+        let refuses = TransferOptions {
+            parameters: TransferParameters {
+                overwrite: options.parameters.overwrite && !looks_first(&compared),
+                ..options.parameters
+            },
+            ..options.clone()
+        };
+        (compared, refuses)
     }
 
     /// Source and target, to be compared if the target exists; `None` if nothing is skipped.
