@@ -399,6 +399,12 @@ impl Access {
         Ok(is_known || self.password_version(user)?.is_some())
     }
 
+    /// Whether `user` may log in by this key.
+    #[must_use]
+    pub fn lists_key(&self, user: &str, key: &key::PublicKey) -> bool {
+        self.keys.list(user, key, self.clock.unix_s())
+    }
+
     /// Admits `peer`, authenticated by `login`: opens its store.
     ///
     /// # Errors

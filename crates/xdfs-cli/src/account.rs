@@ -21,14 +21,14 @@ const SECRET_BYTES_MAX: u64 = 64 << 10;
 
 fn service(account: &AccountFlags) -> Result<ServiceClient, Fault> {
     let Some(user) = &account.user else {
-        return client(&account.reach);
+        return client(&account.reach.way);
     };
     let password = secret::ask(&Secret {
         prompt: format!("Password of {user} at the service: "),
         operation: "read the password",
     })?;
     client_of(
-        &account.reach,
+        &account.reach.way,
         &ServiceLogin::Password(user.clone(), password),
     )
 }

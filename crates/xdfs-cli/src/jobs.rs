@@ -1,11 +1,12 @@
 //! `xdfs service`, and the commands that ask it: `submit`, `jobs` and `job`.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use xdfs::security::trusted::{self, Secrecy};
-use xdfs::settings::ClientConfig;
+use xdfs::settings::{ClientConfig, UserFolder, user_name};
 use xdfs::{Code, Fault, Job};
 use xdfs_service::{
     DatabaseUrl, JobDetail, JobLimits, JobSettings, JobSummary, Schedule, ScheduleSubmission,
@@ -18,14 +19,15 @@ use crate::context::Context;
 use crate::exit_codes::SUCCESS;
 use crate::flags::{
     BackupFlags, DataFlag, DatabaseFlags, JobCommand, JobFlags, JobsFlags, ManifestFlags,
-    OutputFlags, ReachFlags, ScheduleCommand, SchedulesFlags, ServiceCommand, ServiceFlags,
-    SetFlags, SubmitFlags,
+    OutputFlags, ScheduleCommand, SchedulesFlags, ServiceCommand, ServiceFlags, SetFlags,
+    SubmitFlags, WayFlags,
 };
 use crate::human;
 use crate::interrupt::handle_signals;
 use crate::log::start_log;
 use crate::report::print;
 use crate::server_config::service_users;
+use crate::service::{Notice, notify};
 use crate::state;
 use crate::submitted_list::{Lines, job_between, place};
 
@@ -132,6 +134,7 @@ fn serve(flags: &ServiceFlags) -> Result<(), Fault> {
         database: database(&flags.database)?,
         journals: flags.journals.clone(),
         lease: Duration::from_secs(flags.lease.into()),
+        public_url: flags.public_url.clone(),
         workers: flags.workers as usize,
         limits: JobLimits {
             all: limit(flags.limit_all),
@@ -151,6 +154,7 @@ fn serve(flags: &ServiceFlags) -> Result<(), Fault> {
     let handle = service.handle();
     let mut is_asked = false;
     handle_signals(move || {
+        notify(Notice::Stopping);
         handle.shutdown();
         if is_asked {
             std::process::exit(i32::from(Code::Cancelled.exit_code()));
@@ -162,10 +166,12 @@ fn serve(flags: &ServiceFlags) -> Result<(), Fault> {
     let url = service.url();
     // The log of a machine, where this text may go, is read by others than the owner.
     let link = match service.has_users() {
-        true => url.clone(),
+        true => service.public_url(),
         false => service.login_link()?,
     };
     print(format!("listening on {url}\nopen {link}\n"))?;
+    // Connections wait until it answers.
+    notify(Notice::Ready);
     service.run()
 }
 
@@ -175,25 +181,57 @@ fn users(config: &Path) -> Result<ServiceUsers, Fault> {
     ServiceUsers::new(security, administrators)
 }
 
-pub(crate) fn client(flags: &ReachFlags) -> Result<ServiceClient, Fault> {
-    let login = match &flags.service_token {
-        None => ServiceLogin::Owner,
-        Some(file) => {
-            let text = trusted::read(READ_TOKEN, file, TOKEN_BYTES_MAX, Secrecy::Secret)?;
-            let line = String::from_utf8_lossy(&text);
-            ServiceLogin::Token(line.lines().next().unwrap_or_default().trim().to_owned())
+/// Whether a URL is one of this machine alone.
+fn is_of_this_machine(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let host = rest.split('/').next().unwrap_or_default();
+    match host.parse::<SocketAddr>() {
+        Ok(address) => address.ip().is_loopback(),
+        Err(_) => {
+            let name = host.split(':').next().unwrap_or_default();
+            name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        }
+    }
+}
+
+/// The login that flags name.
+fn login(flags: &WayFlags) -> Result<ServiceLogin, Fault> {
+    if let Some(file) = &flags.service_token {
+        let text = trusted::read(READ_TOKEN, file, TOKEN_BYTES_MAX, Secrecy::Secret)?;
+        let line = String::from_utf8_lossy(&text);
+        let token = line.lines().next().unwrap_or_default().trim().to_owned();
+        return Ok(ServiceLogin::Token(token));
+    }
+    let is_named = flags.service_user.is_some() || flags.service_key.is_some();
+    // The token of the folder is the owner's, and nothing for services of other machines.
+    let is_own = match (&flags.service, &flags.data.data) {
+        (None, _) | (_, Some(_)) => true,
+        (Some(url), None) => {
+            is_of_this_machine(url) && folder(&flags.data).is_ok_and(|folder| folder.exists())
         }
     };
-    client_of(flags, &login)
+    if is_own && !is_named {
+        return Ok(ServiceLogin::Owner);
+    }
+    let user = flags.service_user.clone().unwrap_or_else(user_name);
+    let key = match &flags.service_key {
+        Some(key) => key.clone(),
+        None => UserFolder::find()?.key(),
+    };
+    Ok(ServiceLogin::Key(user, key))
+}
+
+pub(crate) fn client(flags: &WayFlags) -> Result<ServiceClient, Fault> {
+    client_of(flags, &login(flags)?)
 }
 
 /// A client of the service with this login.
-pub(crate) fn client_of(flags: &ReachFlags, login: &ServiceLogin) -> Result<ServiceClient, Fault> {
+pub(crate) fn client_of(flags: &WayFlags, login: &ServiceLogin) -> Result<ServiceClient, Fault> {
     let url = flags.service.as_deref();
     let folder = match (folder(&flags.data), url, login) {
-        // Neither the URL nor the token is there.
-        (Err(_), Some(_), ServiceLogin::Token(_) | ServiceLogin::Password(..)) => PathBuf::new(),
-        (folder, ..) => folder?,
+        (folder, None, _) | (folder, _, ServiceLogin::Owner) => folder?,
+        // Neither the URL nor the login is there.
+        (folder, ..) => folder.unwrap_or_default(),
     };
     ServiceClient::log_in(&folder, url, login)
 }
@@ -227,7 +265,7 @@ fn submit_job(config: &ClientConfig, flags: &SubmitFlags) -> Result<u8, Fault> {
     submission.manifest = flags.manifest;
     submission.webhook.clone_from(&flags.webhook);
     submission.secrets.clone_from(&flags.secret);
-    let client = client(&flags.reach)?;
+    let client = client(&flags.reach.way)?;
     let key = ServiceClient::new_key()?;
     if let Some(every) = &flags.every {
         submission.transfers.push(only_job(config, flags)?);
@@ -348,7 +386,7 @@ pub(crate) fn jobs(flags: &JobsFlags) -> u8 {
 }
 
 fn list(flags: &JobsFlags) -> Result<(), Fault> {
-    let client = client(&flags.reach)?;
+    let client = client(&flags.reach.way)?;
     let mut after = None;
     loop {
         let page = client.jobs(flags.state, after, JOBS_MAX)?;
@@ -386,7 +424,7 @@ pub(crate) fn schedules(flags: &SchedulesFlags) -> u8 {
 }
 
 fn list_schedules(flags: &SchedulesFlags) -> Result<(), Fault> {
-    let client = client(&flags.reach)?;
+    let client = client(&flags.reach.way)?;
     let mut after = None;
     loop {
         let page = client.schedules(after)?;
@@ -430,7 +468,7 @@ fn schedule_lines(schedule: &Schedule) -> String {
 /// Runs `xdfs schedule` and returns the exit code.
 pub(crate) fn schedule(command: &ScheduleCommand) -> u8 {
     let ScheduleCommand::Delete(flags) = command;
-    let client = client(&flags.reach);
+    let client = client(&flags.reach.way);
     exit_code(client.and_then(|client| client.delete_schedule(flags.id).map(|()| SUCCESS)))
 }
 
@@ -439,7 +477,7 @@ pub(crate) fn job(command: &JobCommand) -> u8 {
     exit_code(match command {
         JobCommand::Show(flags) => show(flags),
         JobCommand::Wait(flags) => {
-            client(&flags.reach).and_then(|client| wait(&client, flags.id, flags.reach.json))
+            client(&flags.reach.way).and_then(|client| wait(&client, flags.id, flags.reach.json))
         }
         JobCommand::Cancel(flags) => change(flags, "cancel"),
         JobCommand::Pause(flags) => change(flags, "pause"),
@@ -447,14 +485,14 @@ pub(crate) fn job(command: &JobCommand) -> u8 {
         JobCommand::Retry(flags) => change(flags, "retry"),
         JobCommand::Set(flags) => set(flags),
         JobCommand::Manifest(flags) => manifest(flags),
-        JobCommand::Delete(flags) => client(&flags.reach)
+        JobCommand::Delete(flags) => client(&flags.reach.way)
             .and_then(|client| client.delete(flags.id))
             .map(|()| SUCCESS),
     })
 }
 
 fn manifest(flags: &ManifestFlags) -> Result<u8, Fault> {
-    let client = ServiceClient::new(&folder(&flags.data)?, flags.service.as_deref())?;
+    let client = client(&flags.way)?;
     client.manifest(flags.id, |part| print(part))?;
     Ok(SUCCESS)
 }
@@ -466,12 +504,12 @@ fn set(flags: &SetFlags) -> Result<u8, Fault> {
         deadline: flags.deadline.map(|deadline| deadline.0),
         keep_until: flags.keep.map(|keep| keep.0),
     };
-    let client = client(&flags.job.reach)?;
+    let client = client(&flags.job.reach.way)?;
     changed(&flags.job, &client.set(flags.job.id, &settings)?)
 }
 
 fn change(flags: &JobFlags, change: &str) -> Result<u8, Fault> {
-    let detail = client(&flags.reach)?.change(flags.id, change)?;
+    let detail = client(&flags.reach.way)?.change(flags.id, change)?;
     changed(flags, &detail)
 }
 
@@ -485,7 +523,7 @@ fn changed(flags: &JobFlags, detail: &JobDetail) -> Result<u8, Fault> {
 }
 
 fn show(flags: &JobFlags) -> Result<u8, Fault> {
-    let detail = client(&flags.reach)?.job(flags.id)?;
+    let detail = client(&flags.reach.way)?.job(flags.id)?;
     match flags.reach.json {
         true => print_json(&detail)?,
         false => print(description(&detail))?,
@@ -550,4 +588,33 @@ fn description(detail: &JobDetail) -> String {
         text.push_str(&format!("  {at}  {}, by {actor}: {reason}\n", one.to));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_of_this_machine;
+
+    #[test]
+    fn the_token_of_the_owner_stays_on_this_machine() {
+        for url in [
+            "http://127.0.0.1:2780",
+            "http://127.1.2.3/",
+            "http://[::1]:1/x",
+            "http://localhost:2780",
+            "http://localhost",
+        ] {
+            assert!(is_of_this_machine(url), "{url}");
+        }
+        for url in [
+            "https://copies.example",
+            "http://10.0.0.1:2780",
+            "http://127.0.0.1.example",
+            "http://localhost.example:1",
+            "http://localhost@copies.example",
+            "http://copies.example/127.0.0.1",
+            "",
+        ] {
+            assert!(!is_of_this_machine(url), "{url}");
+        }
+    }
 }

@@ -146,6 +146,82 @@ fn program(tree: &TempTree) -> Command {
     command
 }
 
+/// Writes a file that others can't read.
+fn write_secret(path: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+#[test]
+fn a_user_asks_by_a_key_and_a_service_manager_is_notified() {
+    use std::os::unix::net::UnixDatagram;
+    let scene = Scene::new(6);
+    let users = scene.tree.join("users");
+    std::fs::create_dir_all(users.join("keys")).unwrap();
+    // The key that commands of this user have by themselves.
+    let public = scene.tree.join("keys/id_ed25519.pub");
+    std::fs::copy(public, users.join("keys/alice")).unwrap();
+    let config = scene.tree.join("transfers.toml");
+    let example = include_str!("../../../contrib/xdfs-transfers.toml")
+        .replace("/var/lib/xdfs/users", users.to_str().unwrap())
+        .replace("/var/lib/xdfs", scene.tree.join("keys").to_str().unwrap());
+    std::fs::write(&config, example).unwrap();
+    let notices = scene.tree.join("notices");
+    let manager = UnixDatagram::bind(&notices).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let notice = || {
+        let mut bytes = [0; 100];
+        let length = manager.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..length]).trim().to_owned()
+    };
+
+    let mut command = program(&scene.tree);
+    command.args(["service", "--listen", "127.0.0.1:0", "--config"]);
+    command.arg(&config).arg("--data").arg(scene.data());
+    let command = command.env("NOTIFY_SOCKET", &notices);
+    let mut service = Guard::spawn(command).unwrap();
+    let url = service.line(PATIENCE, |line| {
+        line.strip_prefix("open ").map(str::to_owned)
+    });
+    let url = url.unwrap();
+    assert_eq!(notice(), "READY=1");
+    let run = |words: &[&str]| {
+        let mut command = program(&scene.tree);
+        let state = scene.tree.join("none");
+        let run = command.env("XDFS_STATE_DIR", state).args(words).output();
+        let run = run.unwrap();
+        let errors = String::from_utf8_lossy(&run.stderr).into_owned();
+        (
+            run.status.code(),
+            String::from_utf8(run.stdout).unwrap() + &errors,
+        )
+    };
+    let way = ["--service", &url, "--service-user", "alice"];
+    let places = [format!("{}/a", scene.url), format!("{}/b", scene.url)];
+    let copy = ["submit", &places[0], &places[1]];
+    let (code, id) = run(&[&copy[..], &way].concat());
+    assert_eq!(code, Some(0), "{id}");
+    let (code, listed) = run(&[&["jobs"][..], &way].concat());
+    assert!(code == Some(0) && listed.contains(id.trim()), "{listed}");
+    // The owner of the service has its own key, and sees all.
+    let (code, listed) = run(&["jobs", "--service", &url]);
+    assert!(code == Some(0) && listed.contains(id.trim()), "{listed}");
+    let (code, refused) = run(&["jobs", "--service", &url, "--service-user", "bob"]);
+    assert!(
+        code != Some(0) && refused.contains("isn't listed"),
+        "{refused}"
+    );
+    service.terminate().unwrap();
+    assert_eq!(notice(), "STOPPING=1");
+    let status = service.wait(PATIENCE).unwrap();
+    assert!(
+        status.is_some_and(|status| status.success()),
+        "{:?}",
+        service.output()
+    );
+}
+
 #[track_caller]
 fn assert_same(a: &Path, b: &Path) {
     let difference = first_difference(a, b).unwrap();
@@ -340,6 +416,19 @@ fn a_manifest_is_printed_and_verified_and_a_schedule_made_and_deleted() {
         3,
         "{manifest}"
     );
+    // A program has it by a token, without the folder of the service.
+    let token = scene.run(&["token", "create", "--scope", "read", "--data", data]);
+    let file = scene.tree.join("keys/token-of-service");
+    write_secret(&file, &token);
+    let url = std::fs::read_to_string(scene.data().join("url")).unwrap();
+    let way = ["--service", url.trim(), "--service-token"];
+    let words = [
+        &["job", "manifest", &id],
+        &way[..],
+        &[file.to_str().unwrap()],
+    ]
+    .concat();
+    assert_eq!(scene.run(&words).lines().count(), manifest.lines().count());
     let path = scene.tree.join("manifest");
     std::fs::write(&path, &manifest).unwrap();
     let verify = |place: &str, more: &[&str]| {

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::fs;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -14,9 +15,13 @@ use ureq::http::{Response, StatusCode};
 use ureq::typestate::WithBody;
 use ureq::{Agent, RequestBuilder, SendBody};
 use xdfs::metrics::Scrape;
+use xdfs::security::{SigningKey, prove_key};
 use xdfs::{Code, Fault, RemotePlace};
 
-use crate::access::{NewToken, Secret, TokenPage, TokenRequest, random, read_token};
+use crate::access::{
+    Challenge, KeyLogin, KeySession, NewToken, Secret, TokenPage, TokenRequest, binding, hex,
+    host_of, random, read_token,
+};
 use crate::failure::Failure;
 use crate::id::{JobId, ScheduleId};
 use crate::model::{JobDetail, JobPage, Schedule, SchedulePage};
@@ -25,6 +30,7 @@ use crate::secrets::{SecretPage, SecretRequest};
 use crate::service::URL_FILE;
 use crate::spec::{JobSettings, ScheduleSubmission, Submission};
 use crate::state::StateName;
+use crate::tls::tls;
 
 const OPERATION: &str = "ask the service";
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -71,6 +77,7 @@ pub fn read_metrics(url: &str) -> Result<Scrape, Fault> {
 
 fn agent(timeout: Duration) -> Agent {
     Agent::config_builder()
+        .tls_config(tls())
         .http_status_as_error(false)
         .max_redirects(0)
         .timeout_global(Some(timeout))
@@ -89,6 +96,9 @@ pub enum ServiceLogin {
     Token(String),
     /// Name and password of a user.
     Password(String, String),
+    /// The name of a user, and the file of the private key that the service knows of it: a key of
+    /// OpenSSH without a passphrase.
+    Key(String, PathBuf),
 }
 
 impl fmt::Debug for ServiceLogin {
@@ -97,6 +107,7 @@ impl fmt::Debug for ServiceLogin {
             Self::Owner => "Owner",
             Self::Token(_) => "Token",
             Self::Password(..) => "Password",
+            Self::Key(..) => "Key",
         })
     }
 }
@@ -106,7 +117,9 @@ impl fmt::Debug for ServiceLogin {
 pub struct ServiceClient {
     agent: Agent,
     url: String,
-    authorization: Secret,
+    authorization: RwLock<Secret>,
+    /// The user and the key that log in again, when the session has ended.
+    key: Option<(String, PathBuf)>,
 }
 
 type Answer = Result<Response<ureq::Body>, ureq::Error>;
@@ -131,16 +144,6 @@ impl ServiceClient {
             }
             _ => fault,
         };
-        let authorization = match login {
-            ServiceLogin::Owner => {
-                let token = read_token(folder).map_err(started)?;
-                format!("Bearer {}", token.as_str())
-            }
-            ServiceLogin::Token(token) => format!("Bearer {token}"),
-            ServiceLogin::Password(user, password) => {
-                format!("Basic {}", BASE64.encode(format!("{user}:{password}")))
-            }
-        };
         let url = match url {
             Some(url) => url.to_owned(),
             None => {
@@ -151,20 +154,78 @@ impl ServiceClient {
                 })?
             }
         };
-        Ok(Self {
+        let mut client = Self {
             agent: agent(TIMEOUT),
             url: url.trim().trim_end_matches('/').to_owned(),
-            authorization: Secret::from_text(authorization),
-        })
+            authorization: RwLock::new(Secret::from_text("")),
+            key: None,
+        };
+        let authorization = match login {
+            ServiceLogin::Owner => {
+                let token = read_token(folder).map_err(started)?;
+                format!("Bearer {}", token.as_str())
+            }
+            ServiceLogin::Token(token) => format!("Bearer {token}"),
+            ServiceLogin::Password(user, password) => {
+                format!("Basic {}", BASE64.encode(format!("{user}:{password}")))
+            }
+            ServiceLogin::Key(user, key) => {
+                let session = client.session(user, key)?;
+                client.key = Some((user.clone(), key.clone()));
+                format!("Bearer {}", session.token)
+            }
+        };
+        client.set_authorization(&authorization);
+        Ok(client)
     }
 
-    fn authorization(&self) -> &str {
-        self.authorization.as_str()
+    fn set_authorization(&self, text: &str) {
+        let own = self.authorization.write();
+        *own.unwrap_or_else(PoisonError::into_inner) = Secret::from_text(text);
+    }
+
+    /// Logs in by a key.
+    fn session(&self, user: &str, key: &Path) -> Result<KeySession, Fault> {
+        let mut key = SigningKey::load(key, || None)?;
+        let host = host_of(&self.url).ok_or_else(|| {
+            let cause = "it isn't http://HOST:PORT or https://HOST:PORT";
+            Fault::new(Code::InvalidArgument, OPERATION, cause).path(&self.url)
+        })?;
+        let ask = |path: &str| {
+            let request = self.agent.post(format!("{}/api/v1/{path}", self.url));
+            request.header("Content-Type", "application/json")
+        };
+        let challenge: Challenge = self.read(ask("challenges").send_empty())?;
+        let binding = binding(&host, &challenge.challenge);
+        let login = KeyLogin {
+            user: user.to_owned(),
+            proof: hex(&prove_key(&mut key, user, &binding)?),
+            challenge: challenge.challenge,
+        };
+        self.read(ask("logins").send(Self::written(&login)?))
+    }
+
+    fn authorization(&self) -> String {
+        let own = self.authorization.read();
+        own.unwrap_or_else(PoisonError::into_inner)
+            .as_str()
+            .to_owned()
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Fault> {
-        let request = self.agent.get(format!("{}/api/v1/{path}", self.url));
-        self.read(request.header("Authorization", self.authorization()).call())
+        let ask = || {
+            let request = self.agent.get(format!("{}/api/v1/{path}", self.url));
+            self.read(request.header("Authorization", self.authorization()).call())
+        };
+        match (ask(), &self.key) {
+            // A job is waited for longer than a session lasts.
+            (Err(fault), Some((user, key))) if fault.code == Code::AuthenticationFailed => {
+                let session = self.session(user, key)?;
+                self.set_authorization(&format!("Bearer {}", session.token));
+                ask()
+            }
+            (answer, _) => answer,
+        }
     }
 
     fn read<T: DeserializeOwned>(&self, answer: Answer) -> Result<T, Fault> {

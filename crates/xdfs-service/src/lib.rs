@@ -40,6 +40,7 @@ mod lines;
 mod listed;
 mod listen;
 mod live;
+mod logins;
 mod manifest;
 mod manifest_body;
 mod metrics;
@@ -61,6 +62,7 @@ mod state;
 mod store;
 mod tally;
 mod time;
+mod tls;
 mod tokens;
 mod upkeep;
 mod watch;
@@ -68,7 +70,9 @@ mod webhook;
 mod whose;
 mod worker;
 
-pub use access::{NewToken, Scope, ServiceUsers, Token, TokenPage, TokenRequest};
+pub use access::{
+    Challenge, KeyLogin, KeySession, NewToken, Scope, ServiceUsers, Token, TokenPage, TokenRequest,
+};
 pub use client::{ServiceClient, ServiceLogin, read_metrics, running_url};
 pub use curve::Curve;
 pub use database::DatabaseUrl;

@@ -11,7 +11,7 @@ use utoipa::OpenApi;
 
 use crate::model::JobSummary;
 use crate::problem::ProblemBody;
-use crate::{api, model, secrets, tokens};
+use crate::{api, logins, model, secrets, tokens};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -41,6 +41,8 @@ use crate::{api, model, secrets, tokens};
         secrets::list,
         secrets::set,
         secrets::remove,
+        logins::challenge,
+        logins::log_in,
         tokens::list,
         tokens::make,
         tokens::revoke,
@@ -135,7 +137,7 @@ fn set_stream(operation: &mut Value) {
 /// Adds the problems that an operation can answer with.
 fn add_problems(path: &str, method: &str, operation: &mut Value) {
     let mut statuses = vec![("503", "The service is ending, or busy.")];
-    if operation["security"] != json!([{}]) {
+    if operation["security"] != json!([{}]) || path.ends_with("/logins") {
         statuses.push(("401", "The request has no valid token."));
         statuses.push(("403", "The token or its user has no right to it."));
         statuses.push((

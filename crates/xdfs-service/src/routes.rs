@@ -28,7 +28,7 @@ use crate::page::{PageProblem, login, settings};
 use crate::problem::Problem;
 use crate::shared::Shared;
 use crate::store::{Store, no_job, no_schedule};
-use crate::{api, openapi, page, secrets, tokens};
+use crate::{api, logins, openapi, page, secrets, tokens};
 
 /// Nothing from another host, nothing within the page, and no frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -144,6 +144,8 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/login", get(login::show).post(login::log_in))
         .route("/logout", post(login::log_out))
         .route("/readyz", get(api::ready))
+        .route("/api/v1/challenges", post(logins::challenge))
+        .route("/api/v1/logins", post(logins::log_in))
         .route("/api/v1/openapi.json", get(openapi::document))
         .route("/icon.svg", get(page::icon))
         .route("/page.css", get(page::style))
@@ -301,7 +303,8 @@ async fn account<E: From<Problem>>(
 /// both. `None` for what is beneath a job.
 fn methods(path: &str) -> Option<&'static str> {
     let name = path.strip_prefix("/api/v1/jobs/")?;
-    match (name.contains('/'), name.contains(':')) {
+    let has_colon = [":", "%3a", "%3A"].iter().any(|colon| name.contains(colon));
+    match (name.contains('/'), has_colon) {
         (true, _) => None,
         (false, true) => Some("POST"),
         (false, false) => Some("GET,HEAD,PATCH,DELETE"),

@@ -58,6 +58,8 @@ pub struct ServiceOptions {
     pub workers: usize,
     /// Jobs that run at the same time on all services with the same database.
     pub limits: JobLimits,
+    /// The URL under which others reach it, if a proxy with TLS is in front of it.
+    pub public_url: Option<String>,
     /// How long jobs are kept after they have ended, unless they have a time of their own; `None`
     /// for ever.
     pub keep: Option<Duration>,
@@ -106,6 +108,7 @@ pub struct Service {
     listener: TcpListener,
     address: SocketAddr,
     shared: Arc<Shared>,
+    public_url: Option<String>,
     keep: Option<Duration>,
     data: PathBuf,
     /// Held as long as the service has the state folder.
@@ -185,12 +188,14 @@ impl Service {
             lease,
             workers,
             limits,
+            public_url,
             keep,
             webhooks,
             users,
             secrets_key,
             sessions,
         } = options;
+        let public_url = public_url.map(|url| url.trim_end_matches('/').to_owned());
         let limits = Limits {
             here: number(workers),
             all: number(limits.all),
@@ -241,7 +246,12 @@ impl Service {
         let manifest_key = ManifestKey::new(&data)?;
         let webhooks = Webhooks::new(webhooks, &data)?;
         let (people, sealing) = (Arc::new(People::new(users)), Arc::new(sealing));
-        let access = Access::new(&data, address.port(), Arc::clone(&people))?;
+        let access = Access::new(
+            &data,
+            address.port(),
+            public_url.as_deref(),
+            Arc::clone(&people),
+        )?;
         write_url(&data, address)?;
         let live = Arc::new(Live::new());
         let sessions = Arc::new(sessions);
@@ -275,6 +285,7 @@ impl Service {
             listener,
             address,
             shared: Arc::new(shared),
+            public_url,
             keep,
             data,
             _lock: lock,
@@ -293,6 +304,12 @@ impl Service {
         format!("http://{}", self.address)
     }
 
+    /// The URL under which others reach it.
+    #[must_use]
+    pub fn public_url(&self) -> String {
+        self.public_url.clone().unwrap_or_else(|| self.url())
+    }
+
     /// Whether users log in by their passwords.
     #[must_use]
     pub fn has_users(&self) -> bool {
@@ -305,7 +322,11 @@ impl Service {
     /// The system has no random numbers.
     pub fn login_link(&self) -> Result<String, Fault> {
         let secret = self.shared.access.link()?;
-        Ok(format!("{}/login?link={}", self.url(), secret.as_str()))
+        Ok(format!(
+            "{}/login?link={}",
+            self.public_url(),
+            secret.as_str()
+        ))
     }
 
     /// A handle that ends it.

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::HeaderName;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
@@ -50,8 +51,12 @@ pub(crate) async fn watch(
         let event = watcher.next().await?;
         Some((Ok::<_, Infallible>(event), watcher))
     });
-    Sse::new(events)
-        .keep_alive(KeepAlive::default())
+    // nginx keeps parts of other answers until there is enough of them.
+    let unbuffered = [(HeaderName::from_static("x-accel-buffering"), "no")];
+    (
+        unbuffered,
+        Sse::new(events).keep_alive(KeepAlive::default()),
+    )
         .into_response()
 }
 

@@ -19,7 +19,6 @@ use serde::Serialize;
 use ureq::Agent;
 use ureq::config::Config;
 use ureq::http::{StatusCode, Uri};
-use ureq::tls::{RootCerts, TlsConfig};
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 use xdfs::security::trusted::{self, Secrecy};
@@ -29,6 +28,7 @@ use xdfs::{Code, Fault};
 use crate::model::JobSummary;
 use crate::spec::{check_url, invalid};
 use crate::time::Time;
+use crate::tls::tls;
 
 pub(crate) const OPERATION: &str = "send the webhook";
 /// Time for an attempt, from the look-up of the name to the head of the answer.
@@ -193,14 +193,8 @@ impl Webhooks {
             None => WebhookSecret::of_folder(folder)?,
         };
         let allow: Arc<[Network]> = options.allow.into();
-        // An explicit provider: the default of the process could be another, or none.
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = TlsConfig::builder()
-            .root_certs(RootCerts::PlatformVerifier)
-            .unversioned_rustls_crypto_provider(provider)
-            .build();
         let config = Agent::config_builder()
-            .tls_config(tls)
+            .tls_config(tls())
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)

@@ -4,6 +4,8 @@
 
 #[path = "rest/browser.rs"]
 mod browser;
+#[path = "rest/deployment.rs"]
+mod deployment;
 #[path = "rest/interface.rs"]
 mod interface;
 #[path = "rest/pages.rs"]
@@ -33,6 +35,8 @@ use xdfs_service::{
 };
 use xdfs_testkit::wait;
 
+#[path = "rest/keys.rs"]
+mod keys;
 #[path = "rest/manifests.rs"]
 mod manifests;
 #[path = "rest/secrets.rs"]
@@ -70,6 +74,25 @@ impl Drop for Scene {
     }
 }
 
+/// A service of its owner alone with SQLite in this folder.
+fn options(data: PathBuf) -> ServiceOptions {
+    ServiceOptions {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        data,
+        database: None,
+        journals: None,
+        lease: PATIENCE,
+        public_url: None,
+        workers: 1,
+        limits: JobLimits::default(),
+        keep: None,
+        webhooks: WebhookOptions::default(),
+        users: None,
+        secrets_key: None,
+        sessions: Sessions::new(|place| Client::connect(place, ClientOptions::default())),
+    }
+}
+
 impl Scene {
     fn new() -> Self {
         Self::with_workers(1)
@@ -99,18 +122,10 @@ impl Scene {
         };
         let server = server.bind().unwrap();
         let service = Service::bind(ServiceOptions {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            data: folder.path().join("data"),
-            database: None,
-            journals: None,
-            lease: PATIENCE,
             workers,
-            limits: JobLimits::default(),
-            keep: None,
             webhooks,
             users: users(folder.path()),
-            secrets_key: None,
-            sessions: Sessions::new(|place| Client::connect(place, ClientOptions::default())),
+            ..options(folder.path().join("data"))
         });
         let service = service.unwrap();
         let scene = (server.handle(), service.handle());
@@ -628,6 +643,7 @@ fn bad_requests_are_refused_with_what_is_wrong() {
     for (path, allowed) in [
         (id.to_owned(), "GET,HEAD,PATCH,DELETE"),
         (format!("{id}:pause"), "POST"),
+        (format!("{id}%3Apause"), "POST"),
     ] {
         let request = agent.options(format!("{}/api/v1/jobs/{path}", scene.url));
         let request = request.header("Authorization", scene.token());
@@ -684,17 +700,7 @@ fn a_folder_has_one_service_and_other_machines_have_none() {
     let bind = |listen: &str, data: &str| {
         Service::bind(ServiceOptions {
             listen: listen.parse().unwrap(),
-            data: scene.path(data),
-            database: None,
-            journals: None,
-            lease: PATIENCE,
-            workers: 1,
-            limits: JobLimits::default(),
-            keep: None,
-            webhooks: WebhookOptions::default(),
-            users: None,
-            secrets_key: None,
-            sessions: Sessions::of_user(),
+            ..options(scene.path(data))
         })
     };
     let fault = bind("127.0.0.1:0", "data").unwrap_err();
@@ -710,20 +716,7 @@ fn other_users_can_neither_change_nor_read_the_files_of_a_service() {
     let folder = tempfile::tempdir().unwrap();
     let bind = |mode| {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
-        Service::bind(ServiceOptions {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            data: folder.path().to_owned(),
-            database: None,
-            journals: None,
-            lease: PATIENCE,
-            workers: 1,
-            limits: JobLimits::default(),
-            keep: None,
-            webhooks: WebhookOptions::default(),
-            users: None,
-            secrets_key: None,
-            sessions: Sessions::of_user(),
-        })
+        Service::bind(options(folder.path().to_owned()))
     };
     for mode in [0o770, 0o777, 0o1777] {
         let fault = bind(mode).unwrap_err();

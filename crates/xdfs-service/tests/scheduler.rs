@@ -71,6 +71,7 @@ impl Scene {
             database: None,
             journals: None,
             lease: PATIENCE,
+            public_url: None,
             workers,
             limits: JobLimits {
                 link,

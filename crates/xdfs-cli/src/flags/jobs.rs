@@ -77,6 +77,11 @@ pub(crate) struct ServiceFlags {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:2780")]
     pub(crate) listen: SocketAddr,
 
+    /// The URL under which others reach the service, if a proxy with TLS is in front of it, such as
+    /// https://copies.example. Logins by keys are for this name, and so is the printed link.
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub(crate) public_url: Option<String>,
+
     /// The number of jobs that this process runs at the same time.
     #[arg(long, value_name = "N", default_value_t = 4,
         value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -203,9 +208,9 @@ pub(crate) struct DataFlag {
     pub(crate) data: Option<PathBuf>,
 }
 
-/// The way to the service.
+/// The way to the service, and the login there.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct ReachFlags {
+pub(crate) struct WayFlags {
     #[command(flatten)]
     pub(crate) data: DataFlag,
 
@@ -214,10 +219,27 @@ pub(crate) struct ReachFlags {
     pub(crate) service: Option<String>,
 
     /// The file whose first line is an API token. Default: the token in the folder of the service,
-    /// which only its owner can read.
+    /// which only its owner can read, for a service of this machine.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
         env = "XDFS_SERVICE_TOKEN_FILE")]
     pub(crate) service_token: Option<PathBuf>,
+
+    /// Log in as this user of the service, by a key that signs a challenge of the service. Default
+    /// for a service of another machine without a token: the name of this user.
+    #[arg(long, value_name = "NAME", conflicts_with = "service_token")]
+    pub(crate) service_user: Option<String>,
+
+    /// The private key for that, without a passphrase. Default: the key of 'xdfs keygen'.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+        conflicts_with = "service_token")]
+    pub(crate) service_key: Option<PathBuf>,
+}
+
+/// The way to the service, and the form of what it answers.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReachFlags {
+    #[command(flatten)]
+    pub(crate) way: WayFlags,
 
     /// Print JSON to standard output: one object for each job, token or secret.
     #[arg(long)]
@@ -411,11 +433,7 @@ pub(crate) struct ManifestFlags {
     pub(crate) id: JobId,
 
     #[command(flatten)]
-    pub(crate) data: DataFlag,
-
-    /// The URL of the service. Default: that in its folder.
-    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
-    pub(crate) service: Option<String>,
+    pub(crate) way: WayFlags,
 }
 
 /// Check files against the manifest of a job, changing nothing.
@@ -502,7 +520,8 @@ fn moment_or_none(text: &str) -> Result<MomentOrNone, String> {
 pub(crate) struct AccountFlags {
     /// Log in as this user of the service, by a password that is asked for, or read from standard
     /// input.
-    #[arg(long, value_name = "NAME", conflicts_with = "service_token")]
+    #[arg(long, value_name = "NAME",
+        conflicts_with_all = ["service_token", "service_user", "service_key"])]
     pub(crate) user: Option<String>,
 
     #[command(flatten)]

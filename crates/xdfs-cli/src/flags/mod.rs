@@ -52,8 +52,8 @@ pub(crate) use gridftp::{DataNodeFlags, GridftpCommand};
 #[cfg(feature = "service")]
 pub(crate) use jobs::{
     AccountFlags, BackupFlags, DataFlag, DatabaseFlags, JobCommand, JobFlags, JobsFlags,
-    ManifestFlags, ReachFlags, ScheduleCommand, SchedulesFlags, SecretCommand, ServiceCommand,
-    ServiceFlags, SetFlags, SubmitFlags, TokenCommand, VerifyFlags,
+    ManifestFlags, ScheduleCommand, SchedulesFlags, SecretCommand, ServiceCommand, ServiceFlags,
+    SetFlags, SubmitFlags, TokenCommand, VerifyFlags, WayFlags,
 };
 pub(crate) use look::{
     CatFlags, ColorFlag, DfFlags, DuFlags, FindFlags, LsFlags, PathFlags, StatFlags, SumFlags,

@@ -9,8 +9,10 @@ use axum::http::HeaderMap;
 use axum::http::header::{COOKIE, HOST, ORIGIN};
 use xdfs::Fault;
 
+use super::challenge::KEY_PREFIX;
 use super::secret::{Secret, digest};
 use super::{Access, Proof, Scope, User, header};
+use crate::listed::bytes_of;
 use crate::store::{Session, Store};
 use crate::time::Time;
 
@@ -153,7 +155,9 @@ impl Access {
 
     fn set_cookie(&self, headers: &HeaderMap, value: &str, life: Duration) -> String {
         let (name, life) = (&self.cookie, life.as_secs());
-        let is_https = header(headers, ORIGIN).is_some_and(|origin| origin.starts_with("https://"));
+        let is_https = header(headers, ORIGIN).is_some_and(|origin| origin.starts_with("https://"))
+            // A link has no origin.
+            || self.tls_host.as_deref().is_some_and(|host| header(headers, HOST) == Some(host));
         let secure = if is_https { "; Secure" } else { "" };
         format!("{name}={value}; HttpOnly; SameSite=Strict; Path=/; Max-Age={life}{secure}")
     }
@@ -176,12 +180,20 @@ impl Access {
         let Some(cookie) = self.cookie(headers) else {
             return Ok(None);
         };
-        let digest = digest(cookie);
+        self.user_by_session(store, digest(cookie)).await
+    }
+
+    /// The user of the session with this digest.
+    pub(super) async fn user_by_session(
+        &self,
+        store: &Store,
+        digest: String,
+    ) -> Result<Option<User>, Fault> {
         let owner = self.owner_of_session(store, &digest).await?;
         Ok(owner.map(|owner| self.proved(owner, Scope::Admin, Proof::Session(digest))))
     }
 
-    /// The owner of a session that is good still.
+    /// The owner of a session that is good still: its password or its key is.
     pub(super) async fn owner_of_session(
         &self,
         store: &Store,
@@ -193,7 +205,13 @@ impl Access {
         let is_good = match &session.password_version {
             // By a link, which is the owner's.
             None => session.owner == self.people.owner,
-            Some(version) => self.people.has_password(&session.owner, version)?,
+            Some(version) => match version.strip_prefix(KEY_PREFIX) {
+                Some(key) => {
+                    let key = bytes_of(key).unwrap_or_default();
+                    self.people.has_key(&session.owner, &key)
+                }
+                None => self.people.has_password(&session.owner, version)?,
+            },
         };
         Ok(is_good.then_some(session.owner))
     }

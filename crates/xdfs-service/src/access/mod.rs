@@ -5,10 +5,12 @@
 //!   people    the owner, the users and their passwords, the administrators
 //!   owner     the token file of the state folder
 //!   token     API tokens, with a scope and an end
+//!   challenge logins by keys, and the sessions that they begin
 //!   browser   logins, cookies, and which pages may send requests
 //! ```
 
 mod browser;
+mod challenge;
 pub(crate) mod owner;
 mod people;
 pub(crate) mod record;
@@ -23,10 +25,13 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderName, Method};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use xdfs::Fault;
+use xdfs::{Code, Fault};
 
 use self::browser::Links;
 pub(crate) use self::browser::{is_of_own_page, local_path};
+pub use self::challenge::{Challenge, KeyLogin, KeySession};
+use self::challenge::{Challenges, SESSION_PREFIX};
+pub(crate) use self::challenge::{binding, host_of};
 pub(crate) use self::owner::read_token;
 pub(crate) use self::people::People;
 pub use self::people::ServiceUsers;
@@ -86,6 +91,11 @@ pub(crate) struct Access {
     pub(crate) people: Arc<People>,
     token: Secret,
     links: Links,
+    challenges: Challenges,
+    /// The names and ports under which clients reach it.
+    hosts: Vec<String>,
+    /// That of them under which it is reached by TLS.
+    tls_host: Option<String>,
     cookie: String,
 }
 
@@ -94,14 +104,33 @@ fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
 }
 
 impl Access {
-    /// The access to a service with this state folder and port: browsers send the cookies of one
-    /// port to others.
+    /// The access to a service with this state folder and port, whose other name is that of a
+    /// public URL. Browsers send the cookies of one port to others.
     ///
     /// # Errors
-    /// The token can't be read or made.
-    pub(crate) fn new(folder: &Path, port: u16, people: Arc<People>) -> Result<Self, Fault> {
+    /// The token can't be read or made, or the URL is none of HTTP.
+    pub(crate) fn new(
+        folder: &Path,
+        port: u16,
+        public_url: Option<&str>,
+        people: Arc<People>,
+    ) -> Result<Self, Fault> {
+        let mut hosts = ["127.0.0.1", "localhost", "[::1]"]
+            .map(|host| format!("{host}:{port}"))
+            .to_vec();
+        if let Some(url) = public_url {
+            let host = host_of(url).ok_or_else(|| {
+                let cause = "it isn't http://HOST:PORT or https://HOST:PORT";
+                Fault::new(Code::InvalidArgument, "use the public URL", cause).path(url)
+            })?;
+            hosts.push(host);
+        }
+        let tls_url = public_url.filter(|url| url.starts_with("https://"));
         Ok(Self {
             people,
+            challenges: Challenges::new()?,
+            hosts,
+            tls_host: tls_url.and_then(host_of),
             token: owner::token(folder)?,
             links: Links::default(),
             cookie: format!("xdfs-service-{port}"),
@@ -137,6 +166,9 @@ impl Access {
                 "bearer" if self.token.is(proof) => {
                     let owner = self.people.owner.clone();
                     Ok(Some(self.proved(owner, Scope::Admin, Proof::File)))
+                }
+                "bearer" if proof.starts_with(SESSION_PREFIX) => {
+                    self.user_by_session(store, digest(proof)).await
                 }
                 "bearer" => self.user_of_token(store, proof).await,
                 "basic" => self.user_of_password(peer, proof).await,

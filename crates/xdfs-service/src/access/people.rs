@@ -6,15 +6,17 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
-use xdfs::security::{Access as UserAccess, Evidence, Peer, ServerSecurity};
+use xdfs::security::{
+    Access as UserAccess, Evidence, Peer, PublicKey, ServerSecurity, claimed_key,
+};
 use xdfs::{Code, Fault, Retry};
 
 use super::secret::{hex, is_same};
 
 /// The front door in the audit log.
 const DOOR: &str = "service";
-/// Most passwords that are checked or wait to be: one after the other, each takes a moment.
-const PASSWORDS_MAX: usize = 32;
+/// Most logins that are checked or wait to be: passwords one after the other, each takes a moment.
+const CHECKS_MAX: usize = 32;
 /// Pause until the next attempt, if more come in.
 const BUSY_MS: u32 = 1000;
 
@@ -27,8 +29,8 @@ pub struct ServiceUsers {
 }
 
 impl ServiceUsers {
-    /// The users with passwords of a server with these settings, which share its limits and its
-    /// audit log. Its owner is that of the service, and an administrator.
+    /// The users with passwords or keys of a server with these settings, which share its limits and
+    /// its audit log. Its owner is that of the service, and an administrator.
     ///
     /// # Errors
     /// The folder or a file in it can't be made or read, or other users could have written it.
@@ -56,7 +58,7 @@ pub(crate) struct People {
 #[derive(Debug)]
 struct Users {
     access: Arc<UserAccess>,
-    passwords: Arc<Semaphore>,
+    checks: Arc<Semaphore>,
 }
 
 impl People {
@@ -77,7 +79,7 @@ impl People {
                 administrators,
                 users: Some(Users {
                     access: Arc::new(access),
-                    passwords: Arc::new(Semaphore::new(PASSWORDS_MAX)),
+                    checks: Arc::new(Semaphore::new(CHECKS_MAX)),
                 }),
             },
         }
@@ -117,6 +119,40 @@ impl People {
         Ok(current.is_some_and(|current| is_same(&hex(&current), version)))
     }
 
+    /// Whether a session that a key began is good still: the user may log in by the key.
+    pub(super) fn has_key(&self, user: &str, key: &[u8]) -> bool {
+        let key = PublicKey::from_bytes(key);
+        match (&self.users, key) {
+            (Some(users), Ok(key)) => users.access.lists_key(user, &key),
+            _ => false,
+        }
+    }
+
+    /// Checks the proof of a key from this address. Returns the user and the key; `None` if it
+    /// proves nothing, or there are no users.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub(super) async fn check_key(
+        &self,
+        peer: SocketAddr,
+        user: String,
+        proof: Vec<u8>,
+        binding: [u8; 32],
+    ) -> Result<Option<(String, Vec<u8>)>, Fault> {
+        let check = move |access: &UserAccess, peer: &Peer| {
+            let evidence = Evidence::Key {
+                proof: &proof,
+                binding: &binding,
+            };
+            let login = access.authenticate(peer, &user, evidence)?;
+            access.record_login(peer, &login);
+            let key = claimed_key(&proof).map(|key| key.as_bytes().to_vec());
+            Ok(key.map(|key| (login.user.clone(), key)))
+        };
+        self.checked(peer, check).await
+    }
+
     /// Checks a password from this address. Returns its version; `None` if it is wrong, or there
     /// are no users.
     ///
@@ -129,25 +165,34 @@ impl People {
         user: String,
         password: String,
     ) -> Result<Option<String>, Fault> {
+        let check = move |access: &UserAccess, peer: &Peer| {
+            // Before the check: a session by a password that is changed meanwhile is none.
+            let version = access.password_version(&user)?;
+            let login = access.authenticate(peer, &user, Evidence::Password(&password))?;
+            access.record_login(peer, &login);
+            Ok(version.map(|version| hex(&version)))
+        };
+        self.checked(peer, check).await
+    }
+
+    /// Runs a check in a thread that may block, a bounded number at a time.
+    async fn checked<T: Send + 'static>(
+        &self,
+        peer: SocketAddr,
+        check: impl FnOnce(&UserAccess, &Peer) -> Result<Option<T>, Fault> + Send + 'static,
+    ) -> Result<Option<T>, Fault> {
         let Some(users) = &self.users else {
             return Ok(None);
         };
-        let Ok(turn) = Arc::clone(&users.passwords).try_acquire_owned() else {
-            let fault = Fault::new(Code::Busy, "log in", "too many passwords are being checked");
+        let Ok(turn) = Arc::clone(&users.checks).try_acquire_owned() else {
+            let fault = Fault::new(Code::Busy, "log in", "too many logins are being checked");
             return Err(fault.retry(Retry::AfterMs(BUSY_MS)));
         };
         let access = Arc::clone(&users.access);
         let check = move || {
-            let peer = Peer::new(DOOR, peer.to_string());
-            // Before the check: a session by a password that is changed meanwhile is none.
-            let version = access.password_version(&user)?;
-            let checked = access.authenticate(&peer, &user, Evidence::Password(&password));
+            let checked = check(&access, &Peer::new(DOOR, peer.to_string()));
             drop(turn);
             match checked {
-                Ok(login) => {
-                    access.record_login(&peer, &login);
-                    Ok(version.map(|version| hex(&version)))
-                }
                 // No password, or one that is too long, is a wrong one.
                 Err(fault)
                     if matches!(
@@ -157,7 +202,7 @@ impl People {
                 {
                     Ok(None)
                 }
-                Err(fault) => Err(fault),
+                checked => checked,
             }
         };
         spawn_blocking(check)

@@ -1,4 +1,4 @@
-//! Sessions of browsers.
+//! Sessions of browsers, and of clients that a key has logged in.
 
 use sqlx::Row as _;
 use xdfs::Fault;
@@ -10,11 +10,11 @@ use crate::time::Time;
 /// Most sessions of a user. A further one ends the one that would end first.
 const SESSIONS_MAX: i64 = 100;
 
-/// A session of a browser.
+/// A session of a browser or a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
     pub(crate) owner: String,
-    /// The version of the password that began it; `None` if a link did.
+    /// The version of the password that began it, or the key that did; `None` if a link did.
     pub(crate) password_version: Option<String>,
 }
 

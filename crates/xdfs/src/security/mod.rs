@@ -29,7 +29,8 @@ pub use xdfs_security::export::{ExportConfig, ExportsConfig, GrantConfig, Rights
 pub use xdfs_security::guard::Limits as GuardLimits;
 pub use xdfs_security::identity::{Fingerprint, minute, read_certificates};
 pub use xdfs_security::key::{
-    PublicKey, Signer, SigningKey, make_key, sign_message, signer_of_message,
+    PublicKey, Signer, SigningKey, claimed as claimed_key, make_key, prove as prove_key,
+    sign_message, signer_of_message,
 };
 pub use xdfs_security::password::UsersFile;
 pub use xdfs_security::token::{Config as TokenConfig, IssuerConfig};
