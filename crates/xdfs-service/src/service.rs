@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{Notify, watch};
 use xdfs::security::trusted;
-use xdfs::{Code, Fault};
+use xdfs::{Code, Fault, raise_descriptor_limit};
 
 use crate::access::{Access, People, ServiceUsers};
 use crate::database::DatabaseUrl;
@@ -163,6 +163,19 @@ pub fn backup(data: &Path, target: &Path) -> Result<(), Fault> {
     runtime.block_on(store::backup(&data.join(DATABASE_FILE), target))
 }
 
+/// Refuses a database that is a link to another place, whose folder may have a service too.
+fn refuse_link(path: &Path) -> Result<(), Fault> {
+    match path.symlink_metadata() {
+        Ok(found) if found.is_symlink() => {
+            let cause = "it is a link, and another service may use the same database";
+            Err(Fault::new(Code::InvalidArgument, START, cause)
+                .path(path.as_os_str().as_encoded_bytes())
+                .hint("name the folder that it is in with --data"))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn write_url(folder: &Path, address: SocketAddr) -> Result<(), Fault> {
     let (path, unfinished) = (folder.join(URL_FILE), folder.join("url.new"));
     let write = || {
@@ -208,10 +221,13 @@ impl Service {
                 .path(listen.to_string())
                 .hint("name 127.0.0.1 or [::1], and reach it through ssh -L or a proxy with TLS"));
         }
+        // A browser that watches a job holds a connection.
+        raise_descriptor_limit();
         trusted::make_folder(START, &data)?;
         // Others could put their own token there, and have this user's files copied.
         trusted::check_folder(START, &data)?;
         let lock = lock(&data)?;
+        refuse_link(&data.join(DATABASE_FILE))?;
         let journals = journals.unwrap_or_else(|| data.join("journals"));
         let sealing = SealingKey::find(&data, secrets_key.as_deref())?;
         trusted::make_folder(START, &journals)?;

@@ -736,3 +736,20 @@ impl Workers {
         job.start(move |place| sessions.get(place))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_may_be_away_for_a_day() {
+        // What a submission has without more words.
+        let retries = crate::Submission::new("", Vec::new()).retries_max;
+        let pauses = (0..retries).map(pause);
+        let day = Duration::from_secs(24 * 60 * 60);
+        assert!(pauses.clone().sum::<Duration>() >= day);
+        let pauses: Vec<_> = pauses.map(|pause| pause.as_secs()).collect();
+        assert_eq!(pauses[..4], [5, 10, 20, 40]);
+        assert!(pauses.iter().all(|seconds| *seconds <= 600));
+    }
+}

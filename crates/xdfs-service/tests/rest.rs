@@ -6,6 +6,8 @@
 mod browser;
 #[path = "rest/deployment.rs"]
 mod deployment;
+#[path = "rest/hostile.rs"]
+mod hostile;
 #[path = "rest/interface.rs"]
 mod interface;
 #[path = "rest/pages.rs"]
@@ -707,6 +709,17 @@ fn a_folder_has_one_service_and_other_machines_have_none() {
     assert_eq!(fault.code, Code::Busy, "{fault}");
     let fault = bind("0.0.0.0:0", "other").unwrap_err();
     assert_eq!(fault.code, Code::InvalidArgument, "{fault}");
+    // Nor has its database another one.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{DirBuilderExt as _, symlink};
+        let linked = scene.path("linked");
+        fs::DirBuilder::new().mode(0o700).create(&linked).unwrap();
+        symlink(scene.path("data/service.db"), linked.join("service.db")).unwrap();
+        let fault = bind("127.0.0.1:0", "linked").unwrap_err();
+        assert_eq!(fault.code, Code::InvalidArgument, "{fault}");
+        assert!(fault.cause.contains("another service"), "{fault}");
+    }
 }
 
 #[cfg(unix)]

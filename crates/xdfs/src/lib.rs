@@ -184,6 +184,7 @@ pub use xdfs_proto::{
 };
 pub use xdfs_store::NamePattern;
 pub use xdfs_store::stream::{fault as stream_fault, is_unread};
+pub use xdfs_sys::limit::raise_descriptor_limit;
 pub use xdfs_sys::program;
 pub use xdfs_sys::standard::{Input as StandardInput, Output as StandardOutput};
 pub use xdfs_xio::{ListeningSocket, PathSample};
