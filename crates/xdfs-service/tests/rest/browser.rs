@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::json;
 use xdfs::{Job, JobPlace, TreeJob, TreeOptions, Way};
-use xdfs_service::Submission;
+use xdfs_service::{ScheduleSubmission, StateName, Submission};
 use xdfs_testkit::skip;
 
 use super::Scene;
@@ -84,7 +84,33 @@ fn every_page_works_by_keyboard_and_without_a_violation() {
     let failed = scene.until_ended(failed);
     assert!(!failed.failures.is_empty(), "{failed:?}");
 
+    // One whose files are listed, and a schedule of such ones.
+    let listed = scene.path("runs");
+    fs::create_dir(&listed).unwrap();
+    for number in 0..8 {
+        let content = vec![7; 300_000 * (number + 1)];
+        fs::write(listed.join(format!("<i>run {number}.dat")), content).unwrap();
+    }
+    let tree = Job::Tree(TreeJob {
+        source: JobPlace::Local(listed),
+        target: scene.server_place("archive"),
+        way: Way::Any,
+        options: TreeOptions::default(),
+    });
+    let mut submission = Submission::new("Results of May", vec![tree]);
+    submission.manifest = true;
+    let job = scene.client().submit(&submission, "2").unwrap().job.id;
+    let done = scene.until_ended(job);
+    assert_eq!(done.job.state, StateName::Succeeded, "{done:?}");
+    let schedule = ScheduleSubmission {
+        every: "30 2 * * 1-5".to_owned(),
+        starts_at: None,
+        job: submission,
+    };
+    scene.client().schedule(&schedule, "3").unwrap();
+
     let settings = json!({
+        "listed": job.to_string(),
         "link": scene.link,
         "source": here.to_str().unwrap(),
         "target": format!("{}/", scene.server_url),

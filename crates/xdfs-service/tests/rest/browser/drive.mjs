@@ -10,7 +10,7 @@ import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
 const [modules, executablePath, settings] = process.argv.slice(2);
-const { link, source, target, name, failed, pictures } = JSON.parse(settings);
+const { link, source, target, name, failed, listed, pictures } = JSON.parse(settings);
 const require = createRequire(join(modules, "package.json"));
 const { chromium } = require("playwright-core");
 const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
@@ -133,6 +133,9 @@ try {
     ["transfers", `/jobs/${failed}/transfers`],
     ["new", `/new?${places}`],
     ["new-empty", "/new?kind=copy"],
+    ["files", `/jobs/${listed}/files`],
+    ["schedules", "/schedules"],
+    ["servers", "/servers"],
     ["settings", "/settings"],
     ["unknown", "/unknown"],
   ];
