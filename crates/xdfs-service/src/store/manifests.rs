@@ -247,8 +247,8 @@ impl Store {
                 .hint("submit it with a manifest: xdfs submit --manifest"));
         }
         let rows = sqlx::query(
-            "SELECT position, path, bytes, blake3, at, attempts, rate, limited_by FROM manifest_files
-             WHERE job_id = $1 AND (position, path) > ($2, $3)
+            "SELECT position, path, bytes, blake3, at, attempts, rate, limited_by
+             FROM manifest_files WHERE job_id = $1 AND (position, path) > ($2, $3)
              ORDER BY position, path LIMIT $4",
         )
         .bind(id.to_string())
