@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use sqlx::Row as _;
-use xdfs::Fault;
+use xdfs::{Code, Fault};
 
 use super::changes::change_in;
 use super::open::Engine;
@@ -221,22 +221,58 @@ impl Store {
         limits: Limits,
         number: &mut u64,
     ) -> Result<(Vec<Claimed>, Option<JobId>), Fault> {
-        let mut transaction = self.begin().await?;
-        if self.engine == Engine::Postgres {
-            // Two at the same time would both take the last place.
-            sqlx::query("SELECT pg_advisory_xact_lock($1)")
-                .bind(TURN)
-                .execute(&mut *transaction)
-                .await
-                .map_err(fault)?;
+        loop {
+            if let Some(claimed) = self.try_to_claim(process, limits, number).await? {
+                return Ok(claimed);
+            }
         }
-        let situation = situation(&mut transaction, process, limits).await?;
+    }
+
+    /// Does as [`Self::claim`]; `None` if what was decided is of no use, since others have changed
+    /// the jobs meanwhile.
+    async fn try_to_claim(
+        &self,
+        process: &ProcessId,
+        limits: Limits,
+        number: &mut u64,
+    ) -> Result<Option<(Vec<Claimed>, Option<JobId>)>, Fault> {
+        let mut begun = None;
+        let situation = match self.engine {
+            // Only this process starts jobs, so there still is a place for them when its turn comes.
+            Engine::Sqlite => {
+                let mut transaction = self.begin_reading().await?;
+                situation(&mut transaction, process, limits).await?
+            }
+            // Two at the same time would both take the last place.
+            Engine::Postgres => {
+                let mut transaction = self.begin().await?;
+                sqlx::query("SELECT pg_advisory_xact_lock($1)")
+                    .bind(TURN)
+                    .execute(&mut *transaction)
+                    .await
+                    .map_err(fault)?;
+                let situation = situation(&mut transaction, process, limits).await?;
+                begun = Some(transaction);
+                situation
+            }
+        };
         let Plan {
-            start, makes_place, ..
+            start,
+            mut makes_place,
+            ..
         } = situation.plan();
+        if start.is_empty() && makes_place.is_none() {
+            return Ok(Some((Vec::new(), None)));
+        }
+        let mut transaction = match begun {
+            Some(transaction) => transaction,
+            None => self.begin().await?,
+        };
         let mut claimed = Vec::new();
+        let mut is_stale = false;
         for (id, reason) in start {
             let Some(row) = lock_waiting(&mut transaction, self.engine, id).await? else {
+                is_stale = self.engine == Engine::Sqlite;
                 continue;
             };
             let job = waiting(&row)?;
@@ -261,13 +297,21 @@ impl Store {
             });
         }
         if let Some((id, reason)) = &makes_place {
-            make_place(&mut transaction, *id, reason).await?;
+            match make_place(&mut transaction, *id, reason).await {
+                // It has just ended.
+                Err(fault) if matches!(fault.code, Code::Stale | Code::NotFound) => {
+                    makes_place = None;
+                }
+                made => made?,
+            }
         }
         let makes_place = makes_place.map(|(id, _)| id);
         if !claimed.is_empty() || makes_place.is_some() {
             transaction.commit().await?;
+        } else if is_stale {
+            return Ok(None);
         }
-        Ok((claimed, makes_place))
+        Ok(Some((claimed, makes_place)))
     }
 
     /// Why a job waits; `None` if it doesn't, or is about to start.
