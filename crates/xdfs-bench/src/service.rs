@@ -5,6 +5,7 @@
 //! answered when much is stored, and what a copy by the service costs over a direct one. It is no
 //! group of the benchmark, as there are no rivals in it.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read as _, Write};
 use std::net::TcpStream;
@@ -47,6 +48,11 @@ type Result<T> = std::result::Result<T, String>;
 
 fn text(error: impl ToString) -> String {
     error.to_string()
+}
+
+/// A transfer of a job.
+fn copy(source: &impl Display, target: &str) -> String {
+    format!(r#"{{"file":{{"source":"{source}","target":"{target}"}}}}"#)
 }
 
 /// Runs `service PROGRAM [FIGURE]...`.
@@ -160,6 +166,9 @@ struct Connection {
     token: String,
 }
 
+/// Writes the body of a request.
+type Content<'a> = dyn FnMut(&mut dyn Write) -> io::Result<()> + 'a;
+
 /// An answer of the service.
 struct Answer {
     status: u16,
@@ -173,7 +182,7 @@ impl Connection {
     fn ask(
         &mut self,
         request: &str,
-        body: Option<(&str, &mut dyn FnMut(&mut dyn Write) -> io::Result<()>)>,
+        body: Option<(&str, &mut Content<'_>)>,
     ) -> Result<Answer> {
         let began = Instant::now();
         let kind = body.as_ref().map_or(String::new(), |(kind, _)| {
@@ -231,10 +240,9 @@ impl Connection {
         let mut write = |out: &mut dyn Write| {
             writeln!(out, "{head}")?;
             (0..files).try_for_each(|number| {
-                writeln!(
-                    out,
-                    r#"{{"file":{{"source":"/data/run/{number:07}.dat","target":"{target}/{number:07}.dat"}}}}"#
-                )
+                let name = format!("{number:07}.dat");
+                let source = format!("/data/run/{name}");
+                writeln!(out, "{}", copy(&source, &format!("{target}/{name}")))
             })
         };
         let kind = "application/x-ndjson";
@@ -350,12 +358,8 @@ impl<'a> Bench<'a> {
                 if number >= JOBS {
                     return Ok(());
                 }
-                let job = format!(
-                    r#"{{"version":1,"transfers":[{{"file":{{"source":"{}","target":"{}/{number}"}}}}]}}"#,
-                    source.display(),
-                    self.files
-                );
-                connection.submit(&job)?;
+                let copy = copy(&source.display(), &format!("{}/{number}", self.files));
+                connection.submit(&format!(r#"{{"version":1,"transfers":[{copy}]}}"#))?;
             }
         };
         thread::scope(|scope| {
@@ -407,11 +411,10 @@ impl<'a> Bench<'a> {
                 if number >= STORED_JOBS {
                     return Ok(());
                 }
-                let job = format!(
-                    r#"{{"version":1,"label":"run {number}","starts_at":"{LATER}","transfers":[{{"file":{{"source":"/data/{number}","target":"{}/{number}"}}}}]}}"#,
-                    self.files
-                );
-                connection.submit(&job)?;
+                let source = format!("/data/{number}");
+                let copy = copy(&source, &format!("{}/{number}", self.files));
+                let terms = format!(r#""label":"run {number}","starts_at":"{LATER}""#);
+                connection.submit(&format!(r#"{{"version":1,{terms},"transfers":[{copy}]}}"#))?;
             }
         };
         thread::scope(|scope| {

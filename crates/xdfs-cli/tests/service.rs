@@ -293,10 +293,9 @@ fn a_service_killed_at_any_moment_loses_and_doubles_nothing() {
             _ => ("small", ""),
         };
         let source = tree.join("here").join(name);
-        let text = format!(
-            r#"{{"version":1,"transfers":[{{"file":{{"source":"{}","target":"{url}/{number}"{options}}}}}]}}"#,
-            source.display()
-        );
+        let source = source.display();
+        let file = format!(r#"{{"source":"{source}","target":"{url}/{number}"{options}}}"#);
+        let text = format!(r#"{{"version":1,"transfers":[{{"file":{file}}}]}}"#);
         let submission: Submission = serde_json::from_str(&text).unwrap();
         let key = number.to_string();
         // The same key, until the service has said that it has the job.

@@ -18,7 +18,7 @@ pub(crate) struct Stored {
 }
 
 /// Statements for the time since which the oldest job waits for a worker: of those without a time,
-/// and of those whose time has come by `$1`. Those that are tried again have a `not_before`.
+/// and of those that are due by `$1`. Those that are tried again have a `not_before`.
 pub(super) const OLDEST: [&str; 2] = [
     "SELECT submitted_at AS since FROM jobs
      WHERE worker IS NULL AND ended_at IS NULL AND state <> 'paused'

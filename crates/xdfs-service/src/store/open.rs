@@ -12,7 +12,7 @@ use sqlx::{AnyPool, ConnectOptions as _, Connection as _, Executor as _, SqlSafe
 use tokio::sync::Mutex;
 use xdfs::{Code, Fault, RemotePlace};
 
-use super::writing::Group;
+use super::writing::{Group, SQLITE_SETTINGS};
 use super::{OPERATION, Reading, Store, fault};
 use crate::database::DatabaseUrl;
 
@@ -20,11 +20,6 @@ use crate::database::DatabaseUrl;
 pub(super) const CONNECTIONS_MAX: u32 = 8;
 /// Time that a request waits for a connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
-/// What a connection with SQLite needs: it waits for another process such as a backup, writes a log
-/// ahead, and a commit is on the disk when it returns.
-pub(super) const SQLITE_SETTINGS: &str = "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; \
-    PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
-
 /// The steps to the schema, each with its number: what both SQLite and PostgreSQL understand. One
 /// that has been released is never changed.
 const MIGRATIONS: [(i64, &str, &str); 12] = [

@@ -238,7 +238,7 @@ impl Store {
     ) -> Result<Option<(Vec<Claimed>, Option<JobId>)>, Fault> {
         let mut begun = None;
         let situation = match self.engine {
-            // Only this process starts jobs, so there still is a place for them when its turn comes.
+            // Only this process starts jobs, so there is a place for them until its turn.
             Engine::Sqlite => {
                 let mut transaction = self.begin_reading().await?;
                 situation(&mut transaction, process, limits).await?

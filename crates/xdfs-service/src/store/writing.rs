@@ -15,8 +15,12 @@ use sqlx::{Any, AnyConnection, AssertSqlSafe, ConnectOptions as _, Executor as _
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use xdfs::{Code, Fault, Retry};
 
-use super::open::SQLITE_SETTINGS;
 use super::{Connection, RETRY_AFTER_MS, Store, fault, odd};
+
+/// What a connection with SQLite needs: it waits for another process such as a backup, writes a log
+/// ahead, and a commit is on the disk when it returns.
+pub(super) const SQLITE_SETTINGS: &str = "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; \
+    PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
 
 /// The end of a transaction of SQLite, once it has ended.
 type Ending = Option<Result<(), Fault>>;
