@@ -123,7 +123,7 @@ impl TransferResult {
     }
 }
 
-/// The pace of a file of a tree that was a transfer of its own.
+/// The pace of a file that was a transfer of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FilePace {
@@ -133,17 +133,24 @@ pub struct FilePace {
     pub limited_by: LimitedBy,
 }
 
-impl From<&TransferResult> for FilePace {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "it is positive, and a cast ends at the largest number"
-    )]
-    fn from(result: &TransferResult) -> Self {
+impl FilePace {
+    /// The pace of a transfer that took this time. That of its result begins with the end of another
+    /// one of its session, so that times of a tree can be added up.
+    pub(crate) fn over(result: &TransferResult, time: Duration) -> Self {
+        let moved = u128::from(result.bytes.saturating_sub(result.resumed_bytes));
+        let rate = moved * 1_000_000 / time.as_micros().max(1);
         Self {
-            bytes_per_second: result.bytes_per_second() as u64,
+            bytes_per_second: u64::try_from(rate).unwrap_or(u64::MAX),
             limited_by: result.time_shares.limited_by(),
         }
+    }
+}
+
+impl From<&TransferResult> for FilePace {
+    /// The pace of a transfer that was alone.
+    fn from(result: &TransferResult) -> Self {
+        let time = Duration::try_from_secs_f64(result.seconds).unwrap_or_default();
+        Self::over(result, time)
     }
 }
 

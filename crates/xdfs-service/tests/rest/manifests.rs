@@ -224,3 +224,29 @@ fn a_tree_that_was_paused_is_listed_as_a_whole() {
     assert_eq!(done.transfers[0].attempts, 2);
     assert_eq!(manifest(&scene, id), expected(0, &tree));
 }
+
+#[test]
+fn the_rate_of_a_file_is_that_of_the_time_in_which_it_was_copied() {
+    const LIMIT: u64 = 2_000_000;
+    let scene = Scene::new();
+    let tree = scene.path("tree");
+    fs::create_dir(&tree).unwrap();
+    for name in ["one", "other"] {
+        fs::write(tree.join(name), vec![7; 3_000_000]).unwrap();
+    }
+    let mut job = tree_job(&scene, &tree, "tree");
+    if let Job::Tree(tree) = &mut job {
+        tree.options.parameters.rate_bytes_per_s_max = Some(LIMIT);
+    }
+    let id = submit(&scene, "1", vec![job]);
+    succeeded(&scene, id);
+    let request = agent().get(format!("{}/api/v1/jobs/{id}/files", scene.url));
+    let request = request.header("Authorization", scene.token());
+    let page: FilePage = serde_json::from_str(&text(request.call().unwrap())).unwrap();
+    assert_eq!(page.files.len(), 2);
+    for one in page.files {
+        // They go at the same time, and a limit may begin with more than it has later.
+        let rate = one.rate_bytes_per_s.unwrap();
+        assert!(rate > 0 && rate < 3 * LIMIT, "{rate}");
+    }
+}

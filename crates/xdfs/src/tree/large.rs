@@ -1,7 +1,7 @@
 //! Large files of a tree: each has its own transfer, with a few in flight.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use xdfs_engine::command::TransferKind;
 use xdfs_engine::{DownloadSpec, UploadSpec};
@@ -13,6 +13,7 @@ use super::moving::{MovingFile, PROGRESS_INTERVAL};
 use super::options::{ALONE_MAX, LARGE_MAX};
 use super::run::{Moving, TreeRun};
 use super::tracker::split;
+use crate::events::FilePace;
 use crate::paths::{Call, FileKind};
 use crate::transfer::Transfer;
 
@@ -44,6 +45,7 @@ impl Moving<'_, '_> {
                     item,
                     kept,
                     bytes: 0,
+                    began: Instant::now(),
                 });
                 let most = match self.run.has_packs {
                     true => LARGE_MAX,
@@ -132,6 +134,7 @@ impl Moving<'_, '_> {
             generation,
             mut item,
             kept,
+            began,
             ..
         } = file;
         match transfer.wait() {
@@ -140,7 +143,7 @@ impl Moving<'_, '_> {
                 self.report.result.matched_bytes += result.resumed_bytes;
                 item.bytes = result.bytes;
                 item.digest = result.digest;
-                item.pace = Some((&result).into());
+                item.pace = Some(FilePace::over(&result, began.elapsed()));
                 let time = Duration::from_secs_f64(result.seconds);
                 self.run.add_time((result.time_shares, time));
                 if let Err(fault) = self.run.learn_server_run(&item.path, self.report) {

@@ -43,6 +43,7 @@ pub(super) struct MovingFile {
     pub(super) kept: DeferredMetadata,
     /// Bytes that have arrived.
     pub(super) bytes: u64,
+    pub(super) began: Instant,
 }
 
 impl MovingFile {
