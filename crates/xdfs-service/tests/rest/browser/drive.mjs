@@ -108,6 +108,11 @@ async function examine(page, title, width, scheme) {
   }
   const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   check(overflow <= 0, `${title} ${width}: it is ${overflow} pixels too wide`);
+  const hidden = await page.evaluate(() => {
+    const pages = document.querySelector("header nav");
+    return pages ? pages.scrollWidth - pages.clientWidth : 0;
+  });
+  check(hidden <= 0, `${title} ${width}: ${hidden} pixels of the pages' names can't be seen`);
   if (pictures) {
     await page.screenshot({ path: join(pictures, `${title}-${width}-${scheme}.png`) });
   }
