@@ -243,9 +243,16 @@ impl ServiceClient {
                 ureq::Error::Timeout(_) => Code::DeadlineExceeded,
                 _ => Code::ConnectionRefused,
             };
-            Fault::new(code, OPERATION, error.to_string())
+            let cause = error.to_string();
+            let hint = match cause.contains("certificate") {
+                true => {
+                    "name the authority of its proxy in SSL_CERT_FILE, or trust it in the system"
+                }
+                false => "is `xdfs service` running?",
+            };
+            Fault::new(code, OPERATION, cause)
                 .path(&self.url)
-                .hint("is `xdfs service` running?")
+                .hint(hint)
         };
         let mut answer = answer.map_err(unreached)?;
         let is_success = answer.status().is_success();

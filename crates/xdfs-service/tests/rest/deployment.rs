@@ -175,6 +175,7 @@ fn nginx_passes_on_logins_forms_and_events() {
     let client = ServiceClient::new(&scene.path("data"), Some(&url)).unwrap();
     let refused = client.jobs(None, None, 1).unwrap_err();
     assert!(refused.cause.contains("certificate"), "{refused}");
+    assert!(refused.hint.contains("SSL_CERT_FILE"), "{refused:?}");
 
     // What needs no login isn't for everybody.
     for path in ["metrics", "healthz", "readyz"] {
