@@ -24,6 +24,9 @@ use xdfs_security::tunnel::TunnelRules;
 use xdfs_store::MemStore;
 use xdfs_testkit::strangers::Strangers;
 
+#[path = "door/place.rs"]
+mod place;
+
 const PATIENCE: Duration = Duration::from_secs(60);
 const SESSIONS_MAX: usize = 10;
 const SHORT: Duration = Duration::from_millis(50);
