@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use xdfs::operations::path::local_name;
+use xdfs::operations::path::{local_name, of_file_url};
 use xdfs::settings::ClientConfig;
 use xdfs::{Code, Fault, RemotePlace};
 
@@ -45,6 +45,13 @@ impl Place {
         }
         if let Some(place) = config.place(word) {
             return Ok(Self::Remote(place));
+        }
+        if let Some(path) = of_file_url(word.as_encoded_bytes()) {
+            let path = path.and_then(|path| local_name(&path).ok_or("the path can't be one here"));
+            let hint = "write file:///PATH, with other bytes as %XX";
+            return path
+                .map(Self::Local)
+                .map_err(|cause| bad(cause).hint(hint));
         }
         if let Some(scheme) = scheme(&text) {
             let hint = match scheme {
@@ -141,12 +148,22 @@ mod tests {
         ] {
             assert_eq!(parse(local).unwrap(), Place::Local(local.into()), "{local}");
         }
+        for (url, path) in [
+            ("file:///a%20b", "/a b"),
+            ("file://localhost/a", "/a"),
+            ("FILE:///a/", "/a/"),
+        ] {
+            assert_eq!(parse(url).unwrap(), Place::Local(path.into()), "{url}");
+        }
         assert!(matches!(parse("xdfs://h/x").unwrap(), Place::Remote(_)));
         assert!(matches!(
             parse("xdfs+unix://%2Fs/x").unwrap(),
             Place::Remote(_)
         ));
         for bad in [
+            "file://host/a",
+            "file:///%4",
+            "file://",
             "",
             "xdfs://",
             "xdfs:///x",

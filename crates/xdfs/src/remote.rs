@@ -176,9 +176,10 @@ impl fmt::Display for RemotePlace {
 }
 
 /// The bytes of a percent-encoded text; `None` if a percent sign is misused.
-pub(crate) fn percent_decode(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn percent_decode(text: impl AsRef<[u8]>) -> Option<Vec<u8>> {
+    let text = text.as_ref();
     let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
+    let mut bytes = text.iter().copied();
     while let Some(b) = bytes.next() {
         if b == b'%' {
             let hi = char::from(bytes.next()?).to_digit(16)?;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use xdfs_proto::{Code, Fault};
 
 use crate::local_path::path_bytes;
+use crate::operations::path;
 use crate::remote::{RemotePlace, percent_decode};
 
 /// The text of a standard stream, and of memory.
@@ -22,7 +23,7 @@ const FILE: &str = "file:";
 /// A place that a job reads, writes or removes.
 ///
 /// Its text form is a path of this machine, a URL, `-` or `mem:`. A path that isn't UTF-8, or that
-/// would be taken for one of the others, is written as `file:` and the percent-encoded path. A
+/// would be taken for one of the others, is written as a `file:` URL, or `file:` and the percent-encoded path if that is relative. A
 /// place on a server with a profile is an object with the fields `url` and `profile`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -73,11 +74,14 @@ fn is_plain(path: &str) -> bool {
     path != STANDARD
         && !path.starts_with(MEMORY)
         && !path.starts_with(FILE)
+        && path::of_file_url(path.as_bytes()).is_none()
         && !RemotePlace::is_remote(path)
 }
 
 fn encoded(path: &[u8]) -> String {
-    format!("{FILE}{}", RemotePlace::percent_encoded(path))
+    // Two slashes would begin the name of a host.
+    let host = if path.starts_with(b"/") { "//" } else { "" };
+    format!("{FILE}{host}{}", RemotePlace::percent_encoded(path))
 }
 
 /// The URL of a place, without its profile.
@@ -141,12 +145,12 @@ impl FromStr for JobPlace {
         if path.starts_with(MEMORY) {
             return Err(invalid("no name follows 'mem:' here"));
         }
-        let bytes = match path.strip_prefix(FILE) {
-            Some(encoded) => {
-                percent_decode(encoded).ok_or_else(|| invalid("a percent sign is misused"))?
-            }
-            None => path.as_bytes().to_vec(),
-        };
+        let decoded = path::of_file_url(path.as_bytes()).or_else(|| {
+            let encoded = path.strip_prefix(FILE)?;
+            Some(percent_decode(encoded).ok_or("a percent sign is misused"))
+        });
+        let bytes = decoded.unwrap_or_else(|| Ok(path.as_bytes().to_vec()));
+        let bytes = bytes.map_err(invalid)?;
         let path = xdfs_sys::fs::path_from_bytes(&bytes);
         let path = path.map_err(|error| invalid(&error.to_string()))?;
         Ok(Self::Local(path))

@@ -8,6 +8,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use xdfs_proto::{Code, Fault};
 
+use crate::operations::path;
+
 const OPERATION: &str = "read the list of copies";
 /// Longest line, in bytes.
 const LINE_BYTES_MAX: u64 = 64 << 10;
@@ -130,28 +132,7 @@ fn pair_of(line: &[u8]) -> Result<[Vec<u8>; 2], &'static str> {
 
 /// A place, which for files of this machine may be a `file:` URL.
 fn place(bytes: &[u8]) -> Result<Vec<u8>, &'static str> {
-    let local = [&b"file://localhost/"[..], b"file:///"].into_iter();
-    let local = local.filter_map(|prefix| bytes.strip_prefix(prefix)).next();
-    match local {
-        Some(path) => decoded(path).ok_or("has a % that two hexadecimal digits don't follow"),
-        None => Ok(bytes.to_vec()),
-    }
-}
-
-/// An absolute path from what follows the slash in a URL.
-fn decoded(path: &[u8]) -> Option<Vec<u8>> {
-    let mut decoded = vec![b'/'];
-    let mut bytes = path.iter();
-    while let Some(&byte) = bytes.next() {
-        if byte != b'%' {
-            decoded.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(*bytes.next()?).to_digit(16);
-        let (high, low) = (digit()?, digit()?);
-        decoded.push(u8::try_from(high * 16 + low).ok()?);
-    }
-    Some(decoded)
+    path::of_file_url(bytes).unwrap_or_else(|| Ok(bytes.to_vec()))
 }
 
 #[cfg(test)]
@@ -177,6 +158,7 @@ mod tests {
             ("\"a b", "doesn't end"),
             ("\"a\"b c", "right after"),
             ("file:///%4 c", "%"),
+            ("file://host/a c", "another machine"),
         ] {
             let found = pair_of(line.as_bytes()).unwrap_err();
             assert!(found.contains(cause), "{line}: {found}");

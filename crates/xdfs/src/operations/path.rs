@@ -2,6 +2,29 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::remote::percent_decode;
+
+/// The path in a URL of a file of this machine (RFC 8089): `file:///PATH`, or with the host
+/// `localhost`. `None` if it is no such URL.
+///
+/// # Errors
+/// It names another machine, or is malformed.
+pub fn of_file_url(url: &[u8]) -> Option<Result<Vec<u8>, &'static str>> {
+    let (scheme, rest) = url.split_at_checked(b"file://".len())?;
+    if !scheme.eq_ignore_ascii_case(b"file://") {
+        return None;
+    }
+    let start = rest.iter().position(|&byte| byte == b'/');
+    let (host, path) = rest.split_at(start.unwrap_or(rest.len()));
+    if !host.is_empty() && !host.eq_ignore_ascii_case(b"localhost") {
+        return Some(Err("it names a file of another machine"));
+    }
+    if path.is_empty() {
+        return Some(Err("it has no path"));
+    }
+    Some(percent_decode(path).ok_or("a percent sign is misused"))
+}
+
 /// A path without trailing slashes; of several, of which it consists, one is left.
 #[must_use]
 pub fn trimmed(path: &[u8]) -> &[u8] {
