@@ -1,7 +1,8 @@
 //! The program `xdfs`: serves a directory, copies files, inspects and changes paths on servers,
 //! measures rates, and has a demonstration.
 //!
-//! Parse, run, exit. Each command has a file; [`flags`] is the one definition of the command line.
+//! Parse, run, exit. Related commands share a file, and those about
+//! paths are in `paths`; [`flags`] is the one definition of the command line.
 //! The program uses only the library `xdfs`. Data and JSON go to standard output, messages,
 //! progress and logs to standard error.
 
@@ -9,9 +10,9 @@
 // They panic where the descriptor can't be written.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-#[cfg_attr(not(unix), path = "agent/unsupported.rs")]
 #[cfg(feature = "service")]
 mod account;
+#[cfg_attr(not(unix), path = "agent/unsupported.rs")]
 mod agent;
 mod candidates;
 mod check_config;
