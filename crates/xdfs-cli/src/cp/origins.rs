@@ -75,7 +75,7 @@ pub(super) fn check_removal(is_wanted: bool, servers: [&RemotePlace; 2]) -> Resu
     if !is_wanted || servers.iter().all(identifies) {
         return Ok(());
     }
-    let cause = "FTP doesn't tell whether source and target are one file";
+    let cause = "one of the servers doesn't tell whether source and target are one file";
     Err(
         Fault::new(Code::InvalidArgument, "remove the source", cause)
             .hint("copy without --remove-source, and remove the source with 'xdfs rm'"),

@@ -1,6 +1,7 @@
 //! The one definition of commands and flags: help, man pages and completions come from it.
 //!
-//! Each command has a file here with its flags, and one beside `main.rs` that runs it. Values are
+//! The flags of related commands share a file here, and another one beside `main.rs`, or in
+//! `paths`, runs them. Values are
 //! checked as far as possible without files or the network.
 
 mod agent;

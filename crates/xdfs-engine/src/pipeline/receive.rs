@@ -423,8 +423,8 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Hashes the current piece and gives it to the storage thread; ends the block if it is the
-    /// last. The last piece of a damaged block is not written, so a block of one piece, the common
-    /// case, is written only if it is right.
+    /// last. The last piece of a damaged block is not written; what is written of the others is
+    /// replaced when the block comes again.
     fn pass_on(&mut self, slot: usize) {
         let Some(channel) = self.channels.get_mut(slot) else {
             return;

@@ -1,4 +1,4 @@
-//! Executes the actions of a comparison: the only part of a synchronisation that changes anything.
+//! Executes the actions of a comparison, but for removals.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;

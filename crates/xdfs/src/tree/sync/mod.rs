@@ -1,7 +1,7 @@
 //! Synchronisation of two trees: moves entries that differ, and removes extraneous ones.
 //!
-//! The comparison (`plan`) only reads both sides, and produces actions. Only `carry` can execute
-//! them, by feeding their paths to a tree copy.
+//! The comparison (`plan`) only reads both sides, and produces actions. `carry` moves,
+//! renames and sets, by feeding paths to a tree copy; `removal` deletes, and `backup` keeps.
 
 mod backup;
 mod carry;
