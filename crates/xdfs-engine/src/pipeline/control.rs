@@ -451,7 +451,7 @@ impl<K: Kernel> Pipeline<K> {
                 }
             }
             SenderOutput::Transmit(mut frame) => {
-                if let Frame::Offer(offer) = &frame {
+                if let Frame::Offer(offer) | Frame::Xftsmu(offer) = &frame {
                     self.network_path.offered(offer.file, self.now);
                 }
                 if self.prepare_end(&mut frame) {
