@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const ROUNDS: usize = 3;
 /// Bytes of a copy, and the rate at which it is done.
 const SIZE: u64 = 12_000_000;
-const RATE: &str = "6M";
+const RATE: &str = "2M";
 const FILES: u64 = 6;
 /// Seconds of a lease.
 const LEASE: &str = "3";

