@@ -164,6 +164,8 @@ impl<K: Kernel> Pipeline<K> {
         };
         let mut source = OpenSource::new(reader, offset, offer.digest, self.account());
         source.ahead = ahead;
+        // Other files move meanwhile.
+        source.announce_reads(0, length.unwrap_or(0));
         self.transfers.open_source(offer.file, source);
         self.sender.offer(offer, upload);
         Ok(length)
