@@ -25,8 +25,8 @@ use crate::site::Site;
 
 /// One of the protocols by which a server is reached, with its settings.
 pub trait Door: Any + Send + Sync + fmt::Debug {
-    /// Name of the door: that of its table in a settings file, and in the audit log, where the one of xDFS is
-    /// empty.
+    /// Name of the door: that of its table in a settings file, and in the audit log, where the one
+    /// of xDFS is empty.
     fn name(&self) -> &'static str;
 
     /// Name of the protocol for people, as in `GridFTP on 127.0.0.1:2811`.

@@ -23,8 +23,9 @@ const FILE: &str = "file:";
 /// A place that a job reads, writes or removes.
 ///
 /// Its text form is a path of this machine, a URL, `-` or `mem:`. A path that isn't UTF-8, or that
-/// would be taken for one of the others, is written as a `file:` URL, or `file:` and the percent-encoded path if that is relative. A
-/// place on a server with a profile is an object with the fields `url` and `profile`.
+/// would be taken for one of the others, is written as a `file:` URL, or as `file:` and the
+/// percent-encoded path if that is relative. A place on a server with a profile is an object with
+/// the fields `url` and `profile`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JobPlace {
