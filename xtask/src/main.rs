@@ -29,6 +29,7 @@ mod tidy;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Instant;
 
 const HELP: &str = "\
 cargo xtask VERB
@@ -122,14 +123,22 @@ fn run(verb: &str, args: &[OsString]) -> Outcome {
 }
 
 fn ci() -> Outcome {
-    check()?;
-    deny::run()?;
-    fuzz::run(&["--seconds".into(), "3".into()])?;
-    examples::run()?;
+    timed("the checks", check)?;
+    timed("the dependencies", deny::run)?;
+    timed("fuzzing", || fuzz::run(&["--seconds".into(), "3".into()]))?;
+    timed("the examples", examples::run)?;
     #[cfg(unix)]
-    interop::run(&["--check".into()])?;
-    test_without_gsi()?;
+    timed("the interoperation", || interop::run(&["--check".into()]))?;
+    timed("the tests without GSI", test_without_gsi)?;
     counting::test(&[])
+}
+
+/// Runs a step and says how long it took.
+fn timed(step: &str, run: impl FnOnce() -> Outcome) -> Outcome {
+    let began = Instant::now();
+    run()?;
+    println!("xtask: {step} took {} s", began.elapsed().as_secs());
+    Ok(())
 }
 
 /// Tests what differs in a program without what is optional, which is the default.
@@ -237,7 +246,7 @@ fn cargo() -> Command {
 /// Runs `command`, tells how long it took, and passes its failure on.
 fn call(command: &mut Command) -> Outcome {
     println!("xtask: {}", shown(command));
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let status = command
         .status()
         .map_err(|e| format!("can't run {}: {e}", shown(command)))?;

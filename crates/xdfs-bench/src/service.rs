@@ -179,11 +179,7 @@ struct Answer {
 
 impl Connection {
     /// Sends a request, and its body in parts.
-    fn ask(
-        &mut self,
-        request: &str,
-        body: Option<(&str, &mut Content<'_>)>,
-    ) -> Result<Answer> {
+    fn ask(&mut self, request: &str, body: Option<(&str, &mut Content<'_>)>) -> Result<Answer> {
         let began = Instant::now();
         let kind = body.as_ref().map_or(String::new(), |(kind, _)| {
             format!("Content-Type: {kind}\r\nTransfer-Encoding: chunked\r\n")

@@ -49,9 +49,7 @@ impl Place {
         if let Some(path) = of_file_url(word.as_encoded_bytes()) {
             let path = path.and_then(|path| local_name(&path).ok_or("the path can't be one here"));
             let hint = "write file:///PATH, with other bytes as %XX";
-            return path
-                .map(Self::Local)
-                .map_err(|cause| bad(cause).hint(hint));
+            return path.map(Self::Local).map_err(|cause| bad(cause).hint(hint));
         }
         if let Some(scheme) = scheme(&text) {
             let hint = match scheme {
