@@ -134,8 +134,8 @@ pub struct FilePace {
 }
 
 impl FilePace {
-    /// The pace of a transfer that took this time. That of its result begins with the end of another
-    /// one of its session, so that times of a tree can be added up.
+    /// The pace of a transfer that took this time. That of its result begins with the end of
+    /// another one of its session, so that times of a tree can be added up.
     pub(crate) fn over(result: &TransferResult, time: Duration) -> Self {
         let moved = u128::from(result.bytes.saturating_sub(result.resumed_bytes));
         let rate = moved * 1_000_000 / time.as_micros().max(1);
