@@ -1,6 +1,5 @@
 //! `xdfs service`, and the commands that ask it: `submit`, `jobs` and `job`.
 
-use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use xdfs::{Code, Fault, Job};
 use xdfs_service::{
     DatabaseUrl, JobDetail, JobLimits, JobSettings, JobSummary, Schedule, ScheduleSubmission,
     Service, ServiceClient, ServiceLogin, ServiceOptions, ServiceUsers, Sessions, StateName,
-    Submission, Time, WebhookOptions, WebhookSecret,
+    Submission, Time, WebhookOptions, WebhookSecret, is_of_this_machine,
 };
 
 use crate::console::{Console, printable, warn};
@@ -179,19 +178,6 @@ fn serve(flags: &ServiceFlags) -> Result<(), Fault> {
 fn users(config: &Path) -> Result<ServiceUsers, Fault> {
     let (security, administrators) = service_users(config)?;
     ServiceUsers::new(security, administrators)
-}
-
-/// Whether a URL is one of this machine alone.
-fn is_of_this_machine(url: &str) -> bool {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let host = rest.split('/').next().unwrap_or_default();
-    match host.parse::<SocketAddr>() {
-        Ok(address) => address.ip().is_loopback(),
-        Err(_) => {
-            let name = host.split(':').next().unwrap_or_default();
-            name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-        }
-    }
 }
 
 /// The login that flags name.
@@ -588,33 +574,4 @@ fn description(detail: &JobDetail) -> String {
         text.push_str(&format!("  {at}  {}, by {actor}: {reason}\n", one.to));
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_of_this_machine;
-
-    #[test]
-    fn the_token_of_the_owner_stays_on_this_machine() {
-        for url in [
-            "http://127.0.0.1:2780",
-            "http://127.1.2.3/",
-            "http://[::1]:1/x",
-            "http://localhost:2780",
-            "http://localhost",
-        ] {
-            assert!(is_of_this_machine(url), "{url}");
-        }
-        for url in [
-            "https://copies.example",
-            "http://10.0.0.1:2780",
-            "http://127.0.0.1.example",
-            "http://localhost.example:1",
-            "http://localhost@copies.example",
-            "http://copies.example/127.0.0.1",
-            "",
-        ] {
-            assert!(!is_of_this_machine(url), "{url}");
-        }
-    }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io::Read;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
@@ -87,6 +88,31 @@ fn agent(timeout: Duration) -> Agent {
         .new_agent()
 }
 
+/// Whether the host of a URL is this machine by a name or an address of loopback.
+#[must_use]
+pub fn is_of_this_machine(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let host = rest.split('/').next().unwrap_or_default();
+    match host.parse::<SocketAddr>() {
+        Ok(address) => address.ip().is_loopback(),
+        Err(_) => {
+            let name = host.split(':').next().unwrap_or_default();
+            name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        }
+    }
+}
+
+/// Refuses a URL of another machine without TLS, over which others could read the login.
+fn check_protection(url: &str) -> Result<(), Fault> {
+    if url.starts_with("https://") || is_of_this_machine(url) {
+        return Ok(());
+    }
+    let cause = "without TLS others could read the login";
+    Err(Fault::new(Code::ProtectionRefused, OPERATION, cause)
+        .path(url)
+        .hint("use a URL of https, or a tunnel: ssh -L"))
+}
+
 /// The login of a client to a service.
 #[derive(Clone)]
 pub enum ServiceLogin {
@@ -154,6 +180,7 @@ impl ServiceClient {
                 })?
             }
         };
+        check_protection(url.trim())?;
         let mut client = Self {
             agent: agent(TIMEOUT),
             url: url.trim().trim_end_matches('/').to_owned(),
@@ -523,4 +550,42 @@ fn refused(status: StatusCode, url: &str) -> Fault {
         _ => Code::ProtocolViolation,
     };
     Fault::new(code, OPERATION, format!("the answer is {status}")).path(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logins_go_to_this_machine_or_over_tls() {
+        for url in [
+            "http://127.0.0.1:2780",
+            "http://127.1.2.3/",
+            "http://[::1]:1/x",
+            "http://localhost:2780",
+            "http://localhost",
+        ] {
+            assert!(
+                is_of_this_machine(url) && check_protection(url).is_ok(),
+                "{url}"
+            );
+        }
+        for url in [
+            "http://10.0.0.1:2780",
+            "http://127.0.0.1.example",
+            "http://localhost.example:1",
+            "http://localhost@copies.example",
+            "http://copies.example/127.0.0.1",
+            "HTTPS//copies.example",
+            "",
+        ] {
+            assert!(!is_of_this_machine(url), "{url}");
+            let token = ServiceLogin::Token("secret".to_owned());
+            let refused = ServiceClient::log_in(Path::new(""), Some(url), &token);
+            let code = refused.err().map(|fault| fault.code);
+            assert_eq!(code, Some(Code::ProtectionRefused), "{url}");
+        }
+        assert!(!is_of_this_machine("https://copies.example"));
+        assert!(check_protection("https://copies.example").is_ok());
+    }
 }

@@ -73,7 +73,7 @@ mod worker;
 pub use access::{
     Challenge, KeyLogin, KeySession, NewToken, Scope, ServiceUsers, Token, TokenPage, TokenRequest,
 };
-pub use client::{ServiceClient, ServiceLogin, read_metrics, running_url};
+pub use client::{ServiceClient, ServiceLogin, is_of_this_machine, read_metrics, running_url};
 pub use curve::Curve;
 pub use database::DatabaseUrl;
 pub use failure::Failure;
