@@ -341,7 +341,8 @@ fn a_service_killed_at_any_moment_loses_and_doubles_nothing() {
         }
     }
     assert_eq!(jobs.len(), count);
-    for job in jobs {
+    // The oldest is the first to be done.
+    for job in jobs.into_iter().rev() {
         let ended = scene.until(job.id, |detail| detail.job.state.is_end());
         assert_eq!(ended.job.state, StateName::Succeeded, "{ended:#?}");
         let ends = ended.transitions.iter().filter(|one| one.to.is_end());
