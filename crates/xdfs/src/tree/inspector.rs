@@ -82,30 +82,19 @@ impl PackInspector {
         self.lock().1.take()
     }
 
-    /// The entry without metadata that wasn't asked for, which the target must not get on the word
-    /// of the server of the source: it acts for the user there.
-    fn asked<'e>(&self, entry: Entry<'e>) -> Entry<'e> {
-        let Metadata {
-            mode,
-            mtime_ns,
-            atime_ns,
-            owner,
-            xattrs,
-            sparse,
-        } = entry.metadata;
+    /// Whether an entry has metadata that wasn't asked for, which neither this machine nor another
+    /// server must get on the word of the server of the source: owners and attributes give rights.
+    fn exceeds(&self, metadata: &Metadata<'_>) -> bool {
         let keep = &self.keep;
-        let denied = if keep.owner { 0 } else { SET_ID };
-        Entry {
-            metadata: Metadata {
-                mode: mode.and_then(|mode| u16::try_from(u32::from(mode) & !denied).ok()),
-                mtime_ns,
-                atime_ns: atime_ns.filter(|_| keep.read_times),
-                owner: owner.filter(|_| keep.owner),
-                xattrs: if keep.xattrs { xattrs } else { Vec::new() },
-                sparse,
-            },
-            ..entry
-        }
+        metadata.owner.is_some() && !keep.owner
+            || !metadata.xattrs.is_empty() && !keep.xattrs
+            || metadata.atime_ns.is_some() && !keep.read_times
+    }
+
+    /// The mode of an entry, with rights of its owner for others only if the owner is kept.
+    fn masked(&self, mode: u16) -> u16 {
+        let denied = if self.keep.owner { 0 } else { SET_ID };
+        u16::try_from(u32::from(mode) & !denied).unwrap_or(0)
     }
 
     fn lock(&self) -> MutexGuard<'_, (Vec<Received>, Option<KeptPack>)> {
@@ -133,7 +122,12 @@ impl Store for PackInspector {
             PackTarget::Store { .. } | PackTarget::Nowhere => None,
         };
         for entry in PackReader::new(pack, &limits) {
-            let entry = self.asked(entry.map_err(|e| e.fault())?);
+            let mut entry = entry.map_err(|e| e.fault())?;
+            if self.exceeds(&entry.metadata) {
+                let cause = "the pack has metadata that were not requested";
+                return Err(refused(cause, entry.path));
+            }
+            entry.metadata.mode = entry.metadata.mode.map(|mode| self.masked(mode));
             // A peer may only send requested entries.
             let asked = self.names.get(received.len());
             if asked.is_none_or(|name| name != entry.path) {
@@ -185,26 +179,32 @@ impl Store for PackInspector {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error;
+    use std::path::Path;
+
     use xdfs_proto::pack::Owner;
 
     use super::*;
 
-    fn pack(content: Content<'_>) -> Vec<u8> {
+    const PLAIN: Metadata<'static> = Metadata {
+        mode: Some(0o6755),
+        mtime_ns: Some(1),
+        atime_ns: None,
+        owner: None,
+        xattrs: Vec::new(),
+        sparse: false,
+    };
+    const ALL: Preserve = Preserve {
+        owner: true,
+        xattrs: true,
+        read_times: true,
+    };
+
+    fn pack(metadata: Metadata<'_>, content: Content<'_>) -> Vec<u8> {
         let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
         let added = pack.entry(&Entry {
             path: b"file",
-            metadata: Metadata {
-                mode: Some(0o6755),
-                mtime_ns: Some(1),
-                atime_ns: Some(2),
-                owner: Some(Owner {
-                    uid: 0,
-                    gid: 0,
-                    names: None,
-                }),
-                xattrs: vec![(b"user.name", b"value")],
-                sparse: false,
-            },
+            metadata,
             content,
         });
         assert!(added);
@@ -213,27 +213,90 @@ mod tests {
         memory
     }
 
-    fn write(keep: Preserve, content: Content<'_>) -> Result<Option<KeptPack>, Fault> {
+    /// Takes a pack to this machine.
+    fn fetch(keep: Preserve, pack: &[u8], root: &Path) -> Result<(), Fault> {
+        let target = PackTarget::Store {
+            store: LocalStore::rooted(root, false)?,
+            relaxed: true,
+        };
+        PackInspector::new(vec![b"file".to_vec()], keep, target)
+            .write_pack(b"/", HOW, pack)
+            .map(drop)
+    }
+
+    /// Takes a pack to another server.
+    fn pass_on(keep: Preserve, pack: &[u8]) -> Result<Option<KeptPack>, Fault> {
         let target = PackTarget::Kept(Spares::default());
         let inspector = PackInspector::new(vec![b"file".to_vec()], keep, target);
-        let how = PackOptions {
-            overwrite: false,
-            relaxed: false,
-        };
-        inspector.write_pack(b"/", how, &pack(content))?;
+        inspector.write_pack(b"/", HOW, pack)?;
         Ok(inspector.take_kept())
     }
 
-    /// A server can't give files owners and rights at another one that the user didn't ask for.
-    #[test]
-    fn another_server_gets_only_what_was_asked_for() -> Result<(), Fault> {
-        let all = Preserve {
-            owner: true,
-            xattrs: true,
-            read_times: true,
+    const HOW: PackOptions = PackOptions {
+        overwrite: false,
+        relaxed: false,
+    };
+
+    fn all() -> Metadata<'static> {
+        let owner = Owner {
+            uid: 0,
+            gid: 0,
+            names: None,
         };
-        for keep in [Preserve::default(), all] {
-            let Some((memory, length)) = write(keep, Content::File(b"content"))? else {
+        Metadata {
+            atime_ns: Some(2),
+            owner: Some(owner),
+            xattrs: vec![(b"user.name", b"value")],
+            ..PLAIN
+        }
+    }
+
+    /// A server can't give files owners and rights, here or at another server, that the user didn't
+    /// ask for.
+    #[test]
+    fn metadata_that_was_not_asked_for_is_refused() -> Result<(), Box<dyn Error>> {
+        let folder = tempfile::tempdir()?;
+        let file = Content::File(b"content");
+        for (less, metadata) in [
+            (
+                Preserve {
+                    owner: false,
+                    ..ALL
+                },
+                all(),
+            ),
+            (
+                Preserve {
+                    xattrs: false,
+                    ..ALL
+                },
+                all(),
+            ),
+            (
+                Preserve {
+                    read_times: false,
+                    ..ALL
+                },
+                all(),
+            ),
+        ] {
+            let pack = pack(metadata, file.clone());
+            let here = fetch(less, &pack, folder.path()).err();
+            let there = pass_on(less, &pack).err();
+            for refused in [here, there] {
+                let code = refused.map(|fault| fault.code);
+                assert_eq!(code, Some(Code::ProtocolViolation), "{less:?}");
+            }
+        }
+        assert_eq!(std::fs::read_dir(folder.path())?.count(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn another_server_gets_what_was_asked_for() -> Result<(), Fault> {
+        for (keep, sent, mode) in [(Preserve::default(), PLAIN, 0o755), (ALL, all(), 0o6755)] {
+            let kept = pass_on(keep, &pack(sent.clone(), Content::File(b"content")))?;
+            let Some((memory, length)) = kept else {
                 panic!("no pack was kept");
             };
             let limits = Limits::default();
@@ -241,14 +304,9 @@ mod tests {
             let Some(Ok(entry)) = entries.next() else {
                 panic!("it has no entry");
             };
-            let metadata = entry.metadata;
-            let keeps = keep == all;
             assert_eq!(entry.content, Content::File(b"content"));
-            assert_eq!(metadata.mode, Some(if keeps { 0o6755 } else { 0o755 }));
-            assert_eq!(metadata.mtime_ns, Some(1));
-            assert_eq!(metadata.atime_ns.is_some(), keeps);
-            assert_eq!(metadata.owner.is_some(), keeps);
-            assert_eq!(metadata.xattrs.len(), usize::from(keeps));
+            let mode = Some(mode);
+            assert_eq!(entry.metadata, Metadata { mode, ..sent });
             assert!(entries.next().is_none());
         }
         Ok(())
@@ -257,7 +315,7 @@ mod tests {
     #[test]
     fn links_are_no_answer_to_a_request() {
         for content in [Content::HardLink(b"other"), Content::Attributes] {
-            let refused = write(Preserve::default(), content).err();
+            let refused = pass_on(Preserve::default(), &pack(PLAIN, content)).err();
             let code = refused.map(|fault| fault.code);
             assert_eq!(code, Some(Code::ProtocolViolation));
         }
