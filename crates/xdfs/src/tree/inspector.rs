@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use xdfs_engine::Spares;
 use xdfs_proto::pack::{
-    Content, Entry, Failures, Metadata, PACK_BYTES_MAX, PackReader, PackWriter, Preserve,
+    Content, Failures, Metadata, PACK_BYTES_MAX, PackReader, PackWriter, Preserve,
 };
 use xdfs_proto::{Code, DigestKind, Fault, Limits};
 use xdfs_store::{LocalStore, PackOptions, Store};
@@ -182,7 +182,7 @@ mod tests {
     use std::error::Error;
     use std::path::Path;
 
-    use xdfs_proto::pack::Owner;
+    use xdfs_proto::pack::{Entry, Owner};
 
     use super::*;
 
