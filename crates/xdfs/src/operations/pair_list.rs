@@ -132,7 +132,13 @@ fn pair_of(line: &[u8]) -> Result<[Vec<u8>; 2], &'static str> {
 
 /// A place, which for files of this machine may be a `file:` URL.
 fn place(bytes: &[u8]) -> Result<Vec<u8>, &'static str> {
-    path::of_file_url(bytes).unwrap_or_else(|| Ok(bytes.to_vec()))
+    let Some(path) = path::of_file_url(bytes) else {
+        return Ok(bytes.to_vec());
+    };
+    path.map_err(|_| {
+        "has a file: URL with the name of another machine, without a path, or with a % that two \
+         hexadecimal digits don't follow"
+    })
 }
 
 #[cfg(test)]
