@@ -353,6 +353,10 @@ class Client(Session):
                 told += [e["path"] for e in entries]
                 if not entries or tuple(told) != asked[: len(told)]:
                     raise packs.unexpected("the entries aren't those that were asked for")
+                for entry in entries:
+                    is_more = entry["owner"] or entry["xattrs"] or entry["atime_ns"] is not None
+                    if is_more or entry["kind"] in ("hard-link", "attributes"):
+                        raise packs.unexpected("an entry has more than was asked for (K-28)")
                 failed = []
                 for index, entry in enumerate(entries):
                     if entry["kind"] == "large":
