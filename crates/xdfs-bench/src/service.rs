@@ -346,23 +346,9 @@ impl<'a> Bench<'a> {
         let source = self.memory.join("file");
         fs::write(&source, "ab").map_err(text)?;
         let began = Instant::now();
-        let next = AtomicUsize::new(0);
-        let submit = || -> Result<()> {
-            let mut connection = self.connect()?;
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= JOBS {
-                    return Ok(());
-                }
-                let copy = copy(&source.display(), &format!("{}/{number}", self.files));
-                connection.submit(&format!(r#"{{"version":1,"transfers":[{copy}]}}"#))?;
-            }
-        };
-        thread::scope(|scope| {
-            let threads: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(submit)).collect();
-            threads
-                .into_iter()
-                .try_for_each(|one| one.join().map_err(|_| "a thread has failed".to_owned())?)
+        self.submit(JOBS, |number| {
+            let copy = copy(&source.display(), &format!("{}/{number}", self.files));
+            format!(r#"{{"version":1,"transfers":[{copy}]}}"#)
         })?;
         let submitted = began.elapsed().as_secs_f64();
         let mut connection = self.connect()?;
@@ -390,6 +376,27 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
+    /// Submits so many jobs over several connections at once.
+    fn submit(&self, jobs: usize, job: impl Fn(usize) -> String + Sync) -> Result<()> {
+        let next = AtomicUsize::new(0);
+        let submit = || -> Result<()> {
+            let mut connection = self.connect()?;
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= jobs {
+                    return Ok(());
+                }
+                connection.submit(&job(number))?;
+            }
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(submit)).collect();
+            threads
+                .into_iter()
+                .try_for_each(|one| one.join().map_err(|_| "a thread has failed".to_owned())?)
+        })
+    }
+
     /// First bytes of lists when much is stored.
     fn lists(&self) -> Result<()> {
         let head =
@@ -399,25 +406,11 @@ impl<'a> Bench<'a> {
         let id = answer.split(r#""id":""#).nth(1);
         let id = id.and_then(|rest| rest.split('"').next());
         let id = id.ok_or("the job has no id")?;
-        let next = AtomicUsize::new(0);
-        let submit = || -> Result<()> {
-            let mut connection = self.connect()?;
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= STORED_JOBS {
-                    return Ok(());
-                }
-                let source = format!("/data/{number}");
-                let copy = copy(&source, &format!("{}/{number}", self.files));
-                let terms = format!(r#""label":"run {number}","starts_at":"{LATER}""#);
-                connection.submit(&format!(r#"{{"version":1,{terms},"transfers":[{copy}]}}"#))?;
-            }
-        };
-        thread::scope(|scope| {
-            let threads: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(submit)).collect();
-            threads
-                .into_iter()
-                .try_for_each(|one| one.join().map_err(|_| "a thread has failed".to_owned())?)
+        self.submit(STORED_JOBS, |number| {
+            let source = format!("/data/{number}");
+            let copy = copy(&source, &format!("{}/{number}", self.files));
+            let terms = format!(r#""label":"run {number}","starts_at":"{LATER}""#);
+            format!(r#"{{"version":1,{terms},"transfers":[{copy}]}}"#)
         })?;
         let size = fs::metadata(self.disk.join("data/service.db"))
             .map_err(text)?
@@ -506,7 +499,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// What copies cost over direct ones.
+    /// The cost of copies over direct ones.
     fn copies(&self) -> Result<()> {
         let large = self.memory.join("large");
         let block = vec![0x5a; 1 << 20];

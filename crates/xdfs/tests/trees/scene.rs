@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use xdfs::{
-    Client, Code, Fault, ServerFile, TransferParameters, TreeEvent, TreeOptions, TreeResult,
+    Client, Code, Fault, Observer, ServerFile, TransferParameters, TreeEvent, TreeOptions,
+    TreeResult,
 };
 
 use crate::support::{Serving, client};
@@ -56,15 +57,7 @@ pub(crate) fn up(
     target: &str,
     options: &TreeOptions,
 ) -> Result<(TreeResult, Failed), Fault> {
-    let mut failed = Vec::new();
-    let result = client.upload_tree(
-        source,
-        target.as_bytes(),
-        options,
-        &mut |event: TreeEvent<'_>| note(&event, &mut failed),
-    )?;
-    assert_eq!(result.failed, failed.len() as u64);
-    Ok((result, failed))
+    noting(|observer| client.upload_tree(source, target.as_bytes(), options, observer))
 }
 
 /// Copies a tree from the server.
@@ -74,15 +67,7 @@ pub(crate) fn down(
     target: &Path,
     options: &TreeOptions,
 ) -> Result<(TreeResult, Failed), Fault> {
-    let mut failed = Vec::new();
-    let result = client.download_tree(
-        source.as_bytes(),
-        target,
-        options,
-        &mut |event: TreeEvent<'_>| note(&event, &mut failed),
-    )?;
-    assert_eq!(result.failed, failed.len() as u64);
-    Ok((result, failed))
+    noting(|observer| client.download_tree(source.as_bytes(), target, options, observer))
 }
 
 /// Copies a tree from one server to another.
@@ -92,13 +77,15 @@ pub(crate) fn across(
     target: &str,
     options: &TreeOptions,
 ) -> Result<(TreeResult, Failed), Fault> {
+    noting(|observer| client.copy_tree_from(source, target.as_bytes(), options, observer))
+}
+
+/// The result of a copy, and its failures, of which it has to count each.
+fn noting(
+    copy: impl FnOnce(&mut dyn Observer) -> Result<TreeResult, Fault>,
+) -> Result<(TreeResult, Failed), Fault> {
     let mut failed = Vec::new();
-    let result = client.copy_tree_from(
-        source,
-        target.as_bytes(),
-        options,
-        &mut |event: TreeEvent<'_>| note(&event, &mut failed),
-    )?;
+    let result = copy(&mut |event: TreeEvent<'_>| note(&event, &mut failed))?;
     assert_eq!(result.failed, failed.len() as u64);
     Ok((result, failed))
 }
