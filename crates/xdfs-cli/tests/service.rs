@@ -281,7 +281,7 @@ fn a_service_killed_at_any_moment_loses_and_doubles_nothing() {
     const JOBS: usize = 20;
     let scene = Scene::new(5);
     let (tree, data, url) = (&scene.tree, scene.data(), &scene.url);
-    // Of the second one the middle is met.
+    // The large one lasts long enough to be killed in the middle.
     tree.file("here/small", 2).unwrap();
     tree.file("here/large", 4_000_000).unwrap();
     let submit = |number: usize| {
@@ -298,7 +298,7 @@ fn a_service_killed_at_any_moment_loses_and_doubles_nothing() {
         let text = format!(r#"{{"version":1,"transfers":[{{"file":{file}}}]}}"#);
         let submission: Submission = serde_json::from_str(&text).unwrap();
         let key = number.to_string();
-        // The same key, until the service has said that it has the job.
+        // One key for all attempts, until the service answers.
         let done = wait::until(PATIENCE, || {
             let client = ServiceClient::new(&data, None);
             client.is_ok_and(|client| client.submit(&submission, &key).is_ok())

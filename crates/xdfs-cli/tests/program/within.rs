@@ -204,7 +204,7 @@ fn archives_between_servers_keep_hard_links() {
         assert_eq!(fs::metadata(copy.join("b")).unwrap().nlink(), 2);
     }
     xdfs(["sync", "--delta", &source, &second.url("/same")]).fails(2, &["sent whole"]);
-    // What goes without this machine can't have more than its content, mode and time.
+    // A copy without this machine has only content, mode and time.
     let direct = ["cp", "-a", "--between=direct", &source, &server.url("/no")];
     xdfs(direct).fails(2, &["can't be kept"]);
     assert!(!place.remote("no").exists());

@@ -1,4 +1,4 @@
-//! The files of a server do as those of all stores, as far as FTP allows.
+//! The client of FTP as a store: the cases of all stores that FTP can meet.
 //!
 //! It sends bytes in order, so nothing that was sent is cut or written again; and it knows files by
 //! their names, sizes and times, so a source that was open doesn't keep its version.

@@ -37,7 +37,7 @@ const LOG_IN: &str = "log in by a key";
 /// A challenge for the login by a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Challenge {
-    /// What is to be signed.
+    /// The text to sign.
     pub challenge: String,
     /// Seconds in which it can be used, once.
     pub seconds: u64,
@@ -63,7 +63,7 @@ pub struct KeyLogin {
 pub struct KeySession {
     /// The user.
     pub user: String,
-    /// What is sent as `Authorization: Bearer`.
+    /// The value for `Authorization: Bearer`.
     pub token: String,
     /// When it ends.
     pub ends_at: Time,
@@ -83,11 +83,11 @@ impl std::fmt::Debug for KeySession {
 pub(super) struct Challenges {
     key: Key,
     began: Instant,
-    /// Those that were used, and when.
+    /// The used ones, with the time of their use.
     used: Mutex<HashMap<String, Instant>>,
 }
 
-/// What a proof is bound to.
+/// The binding of a proof: a digest of the host and the challenge.
 pub(crate) fn binding(host: &str, challenge: &str) -> [u8; 32] {
     let text = format!("xdfs transfer service\n{host}\n{challenge}\n");
     Sha256::digest(text.as_bytes()).into()

@@ -50,7 +50,7 @@ pub struct NewToken {
     /// The token, without what is secret about it.
     #[serde(flatten)]
     pub info: Token,
-    /// What is sent as `Authorization: Bearer`. It is shown once.
+    /// The value for `Authorization: Bearer`. It is shown once.
     pub token: String,
 }
 

@@ -65,7 +65,7 @@ fn a_user_logs_in_by_a_key_until_it_is_listed_no_more() {
 
     let other = scene.path("other");
     make_key(&other, "").unwrap();
-    for (user, key) in [("bob", &key), ("alice", &other), ("nobody", &key)] {
+    for (user, key) in [("bob", &key), ("alice", &other), ("unknown", &key)] {
         let refused = log_in(&scene, user, key).unwrap_err();
         assert_eq!(refused.code, Code::AuthenticationFailed, "{user}");
     }

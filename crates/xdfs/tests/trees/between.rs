@@ -95,7 +95,7 @@ fn both_servers_keep_metadata_and_hard_links() {
             }
         }
     }
-    // What goes without this process has none of it.
+    // A copy without this process keeps none of it.
     let direct = within.at("/copy").by(Way::Direct);
     let refused = across(&client, &direct, "/third", &kept).unwrap_err();
     assert_eq!(refused.code, Code::InvalidArgument, "{refused}");
