@@ -591,6 +591,20 @@ fn k20_a_foreign_server_without_packs() {
     foreign.xdfs("cp", &[":file", "@file"]).ok();
 }
 
+/// Rule K-28: a server can't give what is copied from it owners that were not asked for, here or at
+/// another server.
+#[test]
+fn k28_a_foreign_server_that_gives_owners_unasked() {
+    let Some(foreign) = Foreign::new(12, "--give-owners") else {
+        return;
+    };
+    make_tree(&foreign.place.join("root/there"));
+    let run = foreign.xdfs("cp -r --retries 0", &[":there", "@new"]);
+    run.fails(10, &["the pack has metadata that were not requested"]);
+    assert!(!foreign.place.join("new/d/file 3").exists());
+    foreign.xdfs("cp -r --owner", &[":there", "@asked"]).ok();
+}
+
 /// Rule K-24: of a server that doesn't follow links in packs no such pack is requested. Uploads
 /// don't depend on it.
 #[cfg(unix)]

@@ -202,7 +202,10 @@ class Acceptor(Session):
             path = self.place(request["path"], follow=True)
             if request["pack"]:
                 self.need_packs("read")
-                data = folder.answer_request(path, request["pack"])
+                wanted = request["pack"]
+                if self.server.options.give_owners:
+                    wanted = {**wanted, "keep_owner": True}
+                data = folder.answer_request(path, wanted)
                 self.offer(folder.pack_offer("OFFER", number, len(data), request["digest"]), Memory(data))
             else:
                 source = folder.FileSource(path, request["offset"], request["length"])
@@ -665,6 +668,7 @@ def main(arguments=None):
     parser.add_argument("--drop-after", type=int, default=0, help="break a channel after so many data frames, once")
     parser.add_argument("--die-after", type=int, default=0, help="break all channels after so many data frames, once")
     parser.add_argument("--end-after", type=int, default=0, help="end the session after so many files, once (S-30)")
+    parser.add_argument("--give-owners", action="store_true", help="break K-28: packs have owners, asked for or not")
     parser.add_argument("--no-packs", action="store_true", help="move single files only, as K-20 allows")
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args(arguments)
