@@ -86,6 +86,32 @@ impl Place {
     }
 }
 
+/// Refuses words that are local paths and look like those of scp (`HOST:PATH`), unless they exist:
+/// a copy within this machine is hardly meant by them.
+///
+/// # Errors
+/// One looks like that.
+pub(crate) fn check_meant_here<'w>(
+    config: &ClientConfig,
+    operation: &str,
+    words: impl IntoIterator<Item = &'w OsStr>,
+) -> Result<(), Fault> {
+    let is_in_directory = |word: &OsStr| {
+        let above = Path::new(word).parent();
+        above.is_some_and(|above| !above.as_os_str().is_empty() && above.exists())
+    };
+    let words = words.into_iter().filter(|word| !is_in_directory(word));
+    let cause = "both sides are on this machine";
+    let fault = config.hinted(Fault::new(Code::InvalidArgument, operation, cause), words);
+    match fault.hint.is_empty() {
+        true => Ok(()),
+        false => {
+            let hint = format!("{}; write ./ before a local path", fault.hint);
+            Err(fault.hint(hint))
+        }
+    }
+}
+
 /// A word of the command line as it is shown: a URL without its password.
 pub(crate) fn shown(word: &OsStr) -> String {
     RemotePlace::without_password(&word.to_string_lossy())

@@ -15,7 +15,7 @@ use crate::cp::origins::Origins;
 use crate::flags::{OutputFlags, SyncFlags};
 use crate::interrupt::Interrupt;
 use crate::log::start_log;
-use crate::place::{Place, lies_in, shown};
+use crate::place::{Place, check_meant_here, lies_in, shown};
 use crate::report::{Label, Reporter, Run};
 use crate::session::{self, Connector, check_stripes, report_session};
 
@@ -64,12 +64,16 @@ fn route(config: &ClientConfig, flags: &SyncFlags) -> Result<SyncDirection, Faul
     match (source?, target?) {
         (Place::Local(source), Place::Remote(target)) => Ok(SyncDirection::Up(source, target)),
         (Place::Remote(source), Place::Local(target)) => Ok(SyncDirection::Down(source, target)),
+        (Place::Local(source), Place::Local(target)) => {
+            check_meant_here(config, "plan the synchronisation", words)?;
+            Ok(SyncDirection::Down(RemotePlace::here(&source)?, target))
+        }
         (Place::Remote(source), Place::Remote(target)) => {
             check_between(flags, [&source, &target])?;
             Ok(SyncDirection::Between(source, target))
         }
         _ => {
-            let cause = "both sides have to be directories, and at least one on a server";
+            let cause = "both sides have to be directories, and no streams";
             let fault = Fault::new(Code::InvalidArgument, "plan the synchronisation", cause)
                 .hint("write xdfs sync DIR xdfs://HOST/DIR, or the other way round");
             Err(config.hinted(fault, words))

@@ -171,6 +171,18 @@ impl Machine {
         Self(Arc::new(("client", name.into())))
     }
 
+    /// This machine, as the other end of a session: messages don't name it.
+    #[must_use]
+    pub fn here() -> Self {
+        Self(Arc::new(("", String::new())))
+    }
+
+    /// Whether it is this one.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.0.0.is_empty()
+    }
+
     /// The name without the role.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -180,7 +192,10 @@ impl Machine {
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.0.0, self.0.1)
+        match self.is_here() {
+            true => f.write_str("this machine"),
+            false => write!(f, "{} {}", self.0.0, self.0.1),
+        }
     }
 }
 
@@ -295,6 +310,7 @@ impl Fault {
     #[must_use]
     pub fn about(&self, object: &str) -> String {
         let place = match (&self.machine, self.side) {
+            (Some(machine), _) if machine.is_here() => String::new(),
             (Some(machine), _) => format!("{machine}: "),
             (None, Side::Remote) => "the other side: ".to_owned(),
             (None, Side::Local) => String::new(),
@@ -434,6 +450,9 @@ mod tests {
         assert_eq!(of(&partly), "the other side: 1 owner was not kept");
         let partly = partly.path("/x").at(&lab);
         assert_eq!(of(&partly), "server lab:2811: '/x': 1 owner was not kept");
+        // The other end of a session may be on this machine.
+        let here = Fault::new(Code::Io, "read", "broken").path("/x").remote();
+        assert_eq!(of(&here.at(&Machine::here())), "cannot read '/x': broken");
         let bare = Fault::new(Code::Io, "read", "broken");
         assert_eq!(of(&bare), "cannot read: broken");
         assert_eq!(

@@ -199,6 +199,7 @@ impl Address {
             Self::Host { host, port } => {
                 Authority(host, but(Some(DEFAULT_PORT), Some(*port))).to_string()
             }
+            Self::Place { scheme, .. } if scheme.is_here() => return Machine::here(),
             Self::Place { scheme, host, port } => {
                 Authority(host, but(scheme.port(), *port)).to_string()
             }
@@ -235,6 +236,13 @@ impl Address {
     #[must_use]
     pub fn login(&self) -> Option<LoginBy> {
         self.scheme().map(|scheme| scheme.login())
+    }
+
+    /// Whether it is this machine itself ([`RemotePlace::here`](crate::RemotePlace::here)), and no
+    /// server.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.scheme().is_some_and(|scheme| scheme.is_here())
     }
 
     /// Refuses a level of protection that sessions with the server there can't have, before

@@ -94,6 +94,7 @@ mod ftp;
 mod gateway;
 #[cfg(feature = "gsi")]
 pub mod gsi;
+mod here;
 mod job;
 mod local_path;
 pub mod metrics;

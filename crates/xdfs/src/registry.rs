@@ -5,6 +5,7 @@ use std::sync::{PoisonError, RwLock};
 use xdfs_proto::{Code, Fault};
 
 use crate::ftp::FtpKind;
+use crate::here::HERE;
 use crate::scheme::{RegisteredScheme, Scheme};
 use crate::ssh_session::SshScheme;
 
@@ -35,7 +36,7 @@ pub fn register_scheme(scheme: &'static dyn Scheme) -> Result<(), Fault> {
     }
     let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
     let mut all = built_in().chain(added.iter().copied());
-    let is_taken = name == "xdfs" || all.any(|own| own.name() == name);
+    let is_taken = name == "xdfs" || name == HERE.name() || all.any(|own| own.name() == name);
     drop(all);
     if is_taken {
         return Err(refused(format!("there are places of {name}:// already")));
@@ -74,6 +75,8 @@ mod tests {
             let fault = register_scheme(scheme.inner()).unwrap_err();
             assert!(fault.cause.contains("already"), "{fault}");
         }
+        let fault = register_scheme(&HERE).unwrap_err();
+        assert!(fault.cause.contains("already"), "{fault}");
         let found = |text| scheme_of(text).map(|(scheme, rest)| (scheme.name(), rest));
         assert_eq!(found("ftps://h/a://b"), Some(("ftps", "h/a://b")));
         assert_eq!(found("FTP://h/a"), None);

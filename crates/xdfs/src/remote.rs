@@ -1,6 +1,7 @@
 //! Places on servers. [`url`](crate::url) reads them.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use xdfs_proto::{Code, Fault};
@@ -9,6 +10,7 @@ use xdfs_xio::StackSpec;
 
 pub use crate::address::{Address, DEFAULT_PORT, Listen};
 use crate::address::{Authority, scheme_name};
+use crate::here;
 use crate::scheme::Paths;
 
 /// A path on a server: `xdfs://[user@]host[:port]/path`, or
@@ -106,6 +108,23 @@ impl FromStr for Invitation {
 }
 
 impl RemotePlace {
+    /// A path of this machine, for sessions that serve its files to this process without a server:
+    /// a tree is copied from it like one of a server. `..` in it is resolved, and all else kept: a
+    /// path that ends in a slash means the contents of the directory.
+    ///
+    /// # Errors
+    /// The path can't be made absolute.
+    pub fn here(path: &Path) -> Result<Self, Fault> {
+        Ok(Self {
+            user: None,
+            address: here::address(),
+            stack: None,
+            path: here::absolute(path)?,
+            invitation: Invitation::default(),
+            profile: None,
+        })
+    }
+
     /// A part of a path on a server as a part of a URL. Shells take it literally, in quotes and
     /// outside: it consists of ASCII letters, digits and `%+,-./:=@_`.
     #[must_use]

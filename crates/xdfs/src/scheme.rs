@@ -48,6 +48,11 @@ pub trait Scheme: Send + Sync + fmt::Debug {
     /// They can't.
     fn check_level(&self, level: Level, address: &str) -> Result<(), Fault>;
 
+    /// Whether its places are the files of this machine: faults name no server then.
+    fn is_here(&self) -> bool {
+        false
+    }
+
     /// How sessions with its servers begin.
     fn opening(&self) -> Opening<'_>;
 }

@@ -119,7 +119,10 @@ impl Session {
         let is_local = dial.is_local();
         let kernel = Readiness::new().map_err(|e| Fault::from_io("open a session", "", &e))?;
         let (mut pipeline, commands) = Pipeline::initiate(kernel, dial, options.limits)?;
-        pipeline.tell_decisions(decisions);
+        // There is no network path to this machine itself.
+        if !place.address.is_here() {
+            pipeline.tell_decisions(decisions);
+        }
         let end = SessionEnd::of(place.address.machine());
         let end_reporter = end.end_reporter();
         let thread = thread::Builder::new()

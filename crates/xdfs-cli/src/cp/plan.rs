@@ -12,7 +12,7 @@ use xdfs::{Code, Fault, LocalPlace};
 
 use super::origins::{Origins, check_removal};
 use crate::flags::CpFlags;
-use crate::place::{Place, shown};
+use crate::place::{Place, check_meant_here, shown};
 use crate::report::Label;
 use crate::session;
 
@@ -118,6 +118,14 @@ pub(super) fn plan(
                 Place::Local(path) => DownloadTarget::of(path, many)?,
                 _ => DownloadTarget::Standard,
             };
+            let words = flags.places.sources.iter().chain([&flags.places.target]);
+            let words = || words.clone().map(OsString::as_os_str);
+            if sources
+                .iter()
+                .any(|source| matches!(source, Place::Local(_)))
+            {
+                check_meant_here(config, "plan the copy", words())?;
+            }
             let jobs = sources
                 .iter()
                 .zip(texts)
@@ -127,11 +135,12 @@ pub(super) fn plan(
                         let copy = copy.map_err(|fault| fault.path(text.as_bytes()))?;
                         Ok(PlannedCopy::to_here(copy, text))
                     }
-                    _ => {
-                        let words = flags.places.sources.iter().chain([&flags.places.target]);
-                        let words = words.map(OsString::as_os_str);
-                        Err(config.hinted(local_to_local(), words))
+                    Place::Local(path) if local != Place::Standard => {
+                        let part = (flags.offset, flags.length);
+                        let copy = FileCopy::here(path, &target, part)?;
+                        Ok(PlannedCopy::to_here(copy, text))
                     }
+                    _ => Err(config.hinted(stream_to_local(), words())),
                 });
             jobs.collect()
         }
@@ -149,9 +158,9 @@ pub(super) fn check_several(config: &ClientConfig, flags: &CpFlags) -> Result<()
     check_many(&sources, &parse(&flags.places.target)?)
 }
 
-fn local_to_local() -> Fault {
-    invalid("both sides are on this machine")
-        .hint("use `cp` for local copies, or name a server: xdfs://HOST/PATH")
+fn stream_to_local() -> Fault {
+    invalid("a standard stream comes from a server, or goes to one")
+        .hint("use `cat` on this machine, or name a server: xdfs://HOST/PATH")
 }
 
 /// Checks the rules for several sources.
@@ -205,16 +214,18 @@ mod tests {
     }
 
     #[test]
-    fn one_side_at_least_is_a_server() {
-        let local = refusal(&["a", "b"]);
-        assert_eq!(local.code.exit_code(), 2);
-        assert!(local.hint.contains("`cp`"));
-        assert!(refusal(&["-", "-"]).hint.contains("`cp`"));
+    fn both_sides_may_be_here_but_not_with_a_stream() {
+        for words in [["-", "-"], ["a", "-"], ["-", "a"]] {
+            let fault = refusal(&words);
+            assert_eq!(fault.code.exit_code(), 2, "{words:?}");
+            assert!(fault.hint.contains("`cat`"), "{words:?}");
+        }
         assert!(planned(&flags(&["a", "xdfs://a/x", "xdfs://b/y"])).is_ok());
-        assert_eq!(
-            refusal(&["xdfs://a/x", "a", "."]).code,
-            Code::InvalidArgument
-        );
+        let jobs = planned(&flags(&["a/x", "xdfs://a/y", "."])).unwrap();
+        for (job, name) in jobs.iter().zip(["./x", "./y"]) {
+            assert_eq!(*job.route.local(), session::local_file(name));
+        }
+        assert!(jobs[0].server.address.is_here() && !jobs[1].server.address.is_here());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::client::SharedClient;
 use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
 use crate::missing;
-use crate::place::{Place, lies_in, shown};
+use crate::place::{Place, check_meant_here, lies_in, shown};
 use crate::report::{Label, Reporter};
 use crate::session::{self, Connector, report_session};
 use crate::state;
@@ -66,6 +66,15 @@ pub(super) fn take_trees(
                 route: TreeDirection::Upload(path),
                 client: None,
             }),
+            (Place::Local(source), Place::Local(path)) if source.is_dir() => {
+                check_meant_here(config, "plan the copy", [&*word, &*flags.places.target])?;
+                trees.push(Tree {
+                    label,
+                    server: RemotePlace::here(&source)?,
+                    route: TreeDirection::Download(path.clone()),
+                    client: None,
+                });
+            }
             (Place::Remote(server), Place::Local(path)) => {
                 // Reuse the session, since opening one takes round trips.
                 let open = trees

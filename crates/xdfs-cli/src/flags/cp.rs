@@ -14,7 +14,7 @@ use super::{
 };
 use xdfs::settings::size;
 
-/// Copy files to or from a server, or from one to another.
+/// Copy files to or from a server, from one to another, or within this machine.
 ///
 /// A place is a local path, '-' for standard input or output, or a URL:
 /// xdfs://[user@]host[:port]/path. A server on a Unix socket is written xdfs+unix://SOCKET/path,
@@ -26,10 +26,11 @@ use xdfs::settings::size;
 /// through ssh, which protects commands and replies; content and names in listings need --protect
 /// clear. With ftp:// and ftps://, /path begins in the directory of the login, and //path at the
 /// root; with gsiftp:// and sshftp://, /path begins at the root, and /~/path in the directory of
-/// the login. NAME:path is on a server with a name: see `xdfs remotes --help`. At least one side
-/// must be a server; if both are, files go from one to the other (--between). With several sources,
-/// the target is an existing directory in which each keeps its name; they are copied back to back
-/// in one session.
+/// the login. NAME:path is on a server with a name: see `xdfs remotes --help`. If both sides are
+/// servers, files go from one to the other (--between). If neither is, they are copied within this
+/// machine, with the same guarantees; a standard stream needs a server. With several sources, the
+/// target is an existing directory in which each keeps its name; they are copied back to back in
+/// one session.
 ///
 /// In the URL of a source, *, ? and [a-z] match names on the server, unless a path exists as it is
 /// written; quote them for your shell. %2A, %3F and %5B stand for these characters themselves. A
@@ -55,6 +56,7 @@ Examples:
   xdfs cp *.dat xdfs://host/runs/         many files, one session
   xdfs cp 'xdfs://host/runs/*.dat' data/  what matches there
   xdfs cp -r tree xdfs://host/            a whole tree, as tree on the server
+  xdfs cp -a tree /mnt/backup/            to another disk; resumes after an interruption
   xdfs cp -r --max-size 10M --min-age 1d tree xdfs://host/
   git ls-files -z | xdfs cp -0 --files-from - ./ xdfs://host/src/
   xdfs cp --from-file pairs               what a list says, a source and a target a line

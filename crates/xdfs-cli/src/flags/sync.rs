@@ -15,11 +15,11 @@ use xdfs::settings::size;
 
 /// Make one directory equal to another, transferring only differences.
 ///
-/// One side is a local directory, the other xdfs://[user@]host[:port]/path; or both are on servers,
-/// which may be of any kind (see `xdfs cp --help`). The contents of SOURCE
-/// go into TARGET, which is created if missing; a slash at the end of either changes nothing. So
-/// 'xdfs sync tree xdfs://host/' fills the root of the server, where 'xdfs cp -r tree xdfs://host/'
-/// makes /tree: name the directory itself, as in 'xdfs sync tree xdfs://host/tree'.
+/// Each side is a local directory, or xdfs://[user@]host[:port]/path or another URL (see
+/// `xdfs cp --help`). The contents of SOURCE go into TARGET, which is created if missing; a slash
+/// at the end of either changes nothing. So 'xdfs sync tree xdfs://host/' fills the root of the
+/// server, where 'xdfs cp -r tree xdfs://host/' makes /tree: name the directory itself, as in
+/// 'xdfs sync tree xdfs://host/tree'.
 ///
 /// Symbolic links stay links and are compared by their text, unless --copy-links is given. Modes
 /// and modification times are preserved; where only these differ, no content is sent.
@@ -46,6 +46,7 @@ Examples:
   xdfs sync --compare digest --delete tree xdfs://host/tree
                                                    by content; renamed files are renamed there
   xdfs sync --delta images xdfs://host/images      send the changed parts of large files
+  xdfs sync -a --delete tree /mnt/backup/tree      to another disk
   xdfs sync ftps://one/data/run ftps://two/data/run
                                                    from one server to another
   xdfs sync --json tree xdfs://host/tree | jq 'select(.type == \"sync\")'"

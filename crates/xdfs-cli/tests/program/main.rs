@@ -44,6 +44,8 @@ mod generated;
 #[cfg(unix)]
 mod guide;
 #[cfg(unix)]
+mod here;
+#[cfg(unix)]
 mod interrupted;
 mod json;
 #[cfg(unix)]

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use crate::support::{Place, Server, assert_content, content, names, time_shares, xdfs};
 
 /// A tree with files of several sizes, an empty directory and a link.
-fn make_tree(root: &Path) {
+pub(crate) fn make_tree(root: &Path) {
     for directory in 0..5_usize {
         let path = root.join(format!("d{directory}/below"));
         fs::create_dir_all(&path).unwrap();

@@ -40,7 +40,9 @@ use xdfs_proto::pack::{Failures, PackRequest, PackWriter, Preserve};
 use xdfs_proto::path::{Answer, Attributes, Call, PartialFile};
 use xdfs_sys::fs::{Dir, SyncKind};
 
-use crate::{File, FileRequest, OpenedFile, OpenedSink, SharedStore, SinkRequest, Source, Store};
+use crate::{
+    File, FileRequest, OpenedFile, OpenedSink, Place, SharedStore, SinkRequest, Source, Store,
+};
 
 /// Attributes of a path of the local user, by one system call; with `follow`, of a symbolic link's
 /// target. `None` if there is no such entry or it can't be read.
@@ -212,6 +214,9 @@ impl Store for LocalStore {
 
     crate::defaults!(Store: is_slow);
 }
+
+/// This machine itself as a place, without a connection.
+impl Place for LocalStore {}
 
 impl SharedStore for LocalStore {
     fn open_partial(&self, path: &[u8], number: u64) -> Result<Box<dyn File>, Fault> {

@@ -66,7 +66,7 @@ pub enum Job {
     Remove(RemoveJob),
 }
 
-/// A file to copy. At least one of its places is on a server.
+/// A file to copy. With a stream or memory, the other place is on a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileJob {
@@ -85,7 +85,7 @@ pub struct FileJob {
     pub retry: RetryPolicy,
 }
 
-/// A tree to copy. At least one of its places is on a server; neither is a stream or memory.
+/// A tree to copy. Neither of its places is a stream or memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TreeJob {
@@ -103,8 +103,7 @@ pub struct TreeJob {
     pub options: TreeOptions,
 }
 
-/// A directory to make equal to another one. At least one of the places is on a server; neither is
-/// a stream or memory.
+/// A directory to make equal to another one. Neither of the places is a stream or memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SyncJob {
@@ -201,7 +200,7 @@ impl Job {
 
     /// Starts the job in a thread of its own. `connect` is called for the session with a server,
     /// in any thread, whenever one is needed; it should return an open session again. It also adds
-    /// what the text of a place lacks, such as credentials.
+    /// what the text of a place lacks, such as credentials. It isn't called for this machine.
     ///
     /// A job that was cancelled or interrupted resumes when the same job is started again, as far
     /// as its options have it: files and trees by their journals, synchronisations by comparing.

@@ -11,8 +11,8 @@ use super::place::JobPlace;
 use super::running::Work;
 use super::{Connect, FileJob, Job, SyncJob, TreeJob, removal};
 use crate::between::{ServerFile, Way};
+use crate::client::{Client, ClientOptions};
 use crate::events::{Observer, QueueEvent, TreeEvent};
-use crate::local_path::path_bytes;
 use crate::queue::{self, FileCopy};
 use crate::remote::RemotePlace;
 use crate::retry::{ReconnectEvent, ReconnectObserver};
@@ -25,6 +25,11 @@ const OPERATION: &str = "start the job";
 /// # Errors
 /// Its places don't suit it.
 pub(super) fn resolve(job: &Job, connect: Connect) -> Result<Work, Fault> {
+    let connect: Connect = Arc::new(move |place| match place.address.is_here() {
+        // It has no server for whose sessions the caller could have settings.
+        true => Client::connect(place, ClientOptions::default()).map(Arc::new),
+        false => connect(place),
+    });
     match job {
         Job::File(job) => file(job, connect),
         Job::Tree(job) => tree(job, connect),
@@ -59,14 +64,20 @@ fn copy_of(job: &FileJob, connect: &Connect) -> Result<FileCopy, Fault> {
         (JobPlace::Server(source), JobPlace::Server(target)) => {
             let from = LocalPlace::Server(server_file(source, job.way, connect));
             let to = target.path.clone();
-            (target, TransferRoute::Upload { from, to })
+            (target.clone(), TransferRoute::Upload { from, to })
         }
         (source, JobPlace::Server(target)) => {
             let from = not_remote(source)?;
             let to = target.path.clone();
-            (target, TransferRoute::Upload { from, to })
+            (target.clone(), TransferRoute::Upload { from, to })
         }
         (JobPlace::Server(source), target) => {
+            let from = source.path.clone();
+            let to = not_remote(target)?;
+            (source.clone(), TransferRoute::Download { from, to })
+        }
+        (JobPlace::Local(source), target @ JobPlace::Local(_)) => {
+            let source = RemotePlace::here(source)?;
             let from = source.path.clone();
             let to = not_remote(target)?;
             (source, TransferRoute::Download { from, to })
@@ -74,7 +85,7 @@ fn copy_of(job: &FileJob, connect: &Connect) -> Result<FileCopy, Fault> {
         _ => return Err(unsuitable("neither of its places is on a server")),
     };
     Ok(FileCopy {
-        server: server.clone(),
+        server,
         route,
         options: job.options.clone(),
     })
@@ -148,9 +159,8 @@ impl Ends {
             (JobPlace::Server(source), JobPlace::Server(target)) => {
                 Self::Between(server_file(source, way, connect), target.clone())
             }
-            (JobPlace::Local(source), JobPlace::Local(_)) => {
-                let fault = unsuitable("neither of its places is on a server");
-                return Err(fault.path(path_bytes(source)));
+            (JobPlace::Local(source), JobPlace::Local(target)) => {
+                Self::Down(RemotePlace::here(source)?, target.clone())
             }
             _ => return Err(unsuitable("a tree is no stream and is not in memory")),
         })

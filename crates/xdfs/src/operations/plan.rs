@@ -47,19 +47,11 @@ impl FileCopy {
         path: &Path,
         server: &RemotePlace,
         is_one_of_several: bool,
-        (offset, length): (u64, Option<u64>),
+        part: (u64, Option<u64>),
     ) -> Self {
         let to = remote_target(server, is_one_of_several);
         let name = path.file_name().filter(|_| to.ends_with(b"/"));
-        // Other faults are those of opening the source.
-        let (bytes, refused) = match std::fs::metadata(path) {
-            Ok(meta) if meta.is_dir() => (None, Some(tree_refusal(path))),
-            Ok(meta) if meta.is_file() => {
-                let rest = meta.len().saturating_sub(offset);
-                (Some(rest.min(length.unwrap_or(u64::MAX))), None)
-            }
-            _ => (None, None),
-        };
+        let (bytes, refused) = look_at(path, part);
         Self {
             server: server.clone(),
             route: TransferRoute::Upload {
@@ -70,6 +62,28 @@ impl FileCopy {
             bytes,
             refused,
         }
+    }
+
+    /// The copy of a file of this machine to another place on it. `part` has its offset and length
+    /// in bytes, as in [`FileCopy::upload`].
+    ///
+    /// # Errors
+    /// The path can't be made absolute, or has no name that the copy could keep.
+    pub fn here(
+        path: &Path,
+        target: &DownloadTarget,
+        part: (u64, Option<u64>),
+    ) -> Result<Self, Fault> {
+        let server = RemotePlace::here(path)?;
+        let (bytes, refused) = look_at(path, part);
+        // A directory may have no name, and that isn't what is wrong with it.
+        let copy = Self::download(&server, target);
+        let copy = copy.map_err(|fault| refused.clone().unwrap_or(fault))?;
+        Ok(Self {
+            bytes,
+            refused,
+            ..copy
+        })
     }
 
     /// The copy of standard input to a file on a server.
@@ -235,6 +249,19 @@ fn remote_target(server: &RemotePlace, is_one_of_several: bool) -> Vec<u8> {
         path.push(b'/');
     }
     path
+}
+
+/// The bytes of a part of a local file, and the fault if it is a directory. Other faults are those
+/// of opening the source.
+fn look_at(path: &Path, (offset, length): (u64, Option<u64>)) -> (Option<u64>, Option<Fault>) {
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => (None, Some(tree_refusal(path))),
+        Ok(meta) if meta.is_file() => {
+            let rest = meta.len().saturating_sub(offset);
+            (Some(rest.min(length.unwrap_or(u64::MAX))), None)
+        }
+        _ => (None, None),
+    }
 }
 
 fn tree_refusal(path: &Path) -> Fault {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use xdfs_engine::{ChannelsReason, PathClass, PathDecision};
-use xdfs_proto::{Fault, Machine, Retry};
+use xdfs_proto::{Fault, Machine, Retry, Side};
 
 #[derive(Debug, Serialize)]
 pub(super) struct IdentityBody<'a> {
@@ -94,10 +94,16 @@ impl<'a> ErrorBody<'a> {
             Retry::Now => ("now", None),
             Retry::AfterMs(ms) => ("after", Some(ms)),
         };
+        let machine = fault.machine.as_ref();
+        let is_here = machine.is_some_and(Machine::is_here);
         Self {
             code: fault.code.as_str(),
-            side: fault.side.to_string(),
-            machine: fault.machine.as_ref().map(Machine::name),
+            side: match is_here {
+                true => Side::Local,
+                false => fault.side,
+            }
+            .to_string(),
+            machine: machine.filter(|_| !is_here).map(Machine::name),
             operation: &fault.operation,
             path: (!fault.path.is_empty())
                 .then(|| String::from_utf8_lossy(&fault.path).into_owned()),

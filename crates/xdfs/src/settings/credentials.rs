@@ -105,7 +105,9 @@ impl Login {
         mut options: ClientOptions,
         attendance: Attendance<'_>,
     ) -> Result<ClientOptions, Fault> {
-        if place.address.is_of_ssh() {
+        if place.address.is_here() {
+            options.security = None;
+        } else if place.address.is_of_ssh() {
             let own: SshOptions = options.settings.get_or_default();
             let own = self.ssh_options(place, &own.servers)?;
             options.settings = options.settings.with(own);

@@ -353,6 +353,45 @@ fn jobs_go_between_servers() {
     assert_same_trees(&from.folders.there("tree"), &to.folders.there("copy"));
 }
 
+/// Within this machine no session is asked for.
+#[test]
+fn jobs_stay_on_this_machine() {
+    let folders = Folders::new(949);
+    fs::create_dir(folders.here("tree")).unwrap();
+    let file = folders.make_here("tree/a", 3 << 20);
+    let local = |name: &str| JobPlace::Local(folders.here(name));
+    let jobs = [
+        Job::File(FileJob {
+            source: local("tree/a"),
+            target: local("file"),
+            way: Way::Any,
+            options: TransferOptions::default(),
+            retry: RetryPolicy::default(),
+        }),
+        Job::Tree(TreeJob {
+            source: local("tree"),
+            target: local("copy"),
+            way: Way::Any,
+            options: TreeOptions::default(),
+        }),
+        Job::Sync(SyncJob {
+            source: local("tree"),
+            target: local("same"),
+            way: Way::Any,
+            options: SyncOptions::default(),
+        }),
+    ];
+    let refuse = |place: &RemotePlace| Err(Fault::new(Code::Internal, "ask", place.to_string()));
+    for job in jobs {
+        let job = Job::from_json(&job.to_json().unwrap()).unwrap();
+        job.start(refuse).unwrap().wait().unwrap();
+    }
+    assert_equal(&file, &folders.here("file"));
+    for copy in ["copy", "same"] {
+        assert_same_trees(&folders.here("tree"), &folders.here(copy));
+    }
+}
+
 fn removal(place: JobPlace, recursive: bool) -> Result<u64, Fault> {
     let job = Job::Remove(RemoveJob {
         place,
@@ -453,10 +492,10 @@ fn places_that_dont_suit_are_refused() {
     };
     for job in [
         file(local(), JobPlace::Standard),
-        tree(local(), local()),
+        tree(local(), JobPlace::Memory),
         tree(JobPlace::Standard, server()),
         sync(server(), JobPlace::Memory),
-        sync(local(), local()),
+        sync(JobPlace::Standard, local()),
     ] {
         let fault = job.start(connect).unwrap_err();
         assert_eq!(fault.code, Code::InvalidArgument, "{job:?}");
