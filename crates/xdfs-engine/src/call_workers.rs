@@ -244,7 +244,7 @@ impl CallWorkers {
             notifier,
             ..
         } = &*self.shared;
-        Worker::start(&**environment, "xdfs-paths", notifier, make)
+        Worker::start(&**environment, "xdfs-calls", notifier, make)
     }
 
     /// Tells a listing that no further parts are wanted.

@@ -320,7 +320,7 @@ impl Channel {
     }
 
     /// Starts to send a block, when no other one is being sent.
-    pub(crate) fn send(&mut self, header: &BlockHeader, payload: Payload) {
+    pub(crate) fn begin_block(&mut self, header: &BlockHeader, payload: Payload) {
         debug_assert!(self.outgoing.is_none(), "one block at a time");
         self.outgoing = Some(OutgoingBlock {
             header: header.encode(),

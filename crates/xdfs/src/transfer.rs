@@ -31,7 +31,7 @@ pub enum LocalPlace {
     /// `mem:zero` as a source, `mem:null` as a target: no storage at all.
     Memory,
     /// As a source, a file of another server.
-    Server(ServerFile),
+    OtherServer(ServerFile),
 }
 
 /// Source and target of a transfer, and with them its direction.

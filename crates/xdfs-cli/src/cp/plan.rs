@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::ops::Deref;
 
 use xdfs::operations::path::{ends_with_separator, file_name};
-use xdfs::operations::{DownloadTarget, FileCopy, check_names};
+use xdfs::operations::{DownloadTarget, PlannedFile, check_names};
 use xdfs::settings::ClientConfig;
 use xdfs::{Code, Fault, LocalPlace};
 
@@ -22,12 +22,12 @@ pub(crate) struct PlannedCopy {
     /// Its names in messages.
     pub(crate) label: Label,
     /// Its server and route.
-    pub(crate) copy: FileCopy,
+    pub(crate) copy: PlannedFile,
 }
 
 impl PlannedCopy {
     /// A copy to the server of `target`, as the user names both.
-    fn to_server(copy: FileCopy, source: String, target: &str) -> Self {
+    fn to_server(copy: PlannedFile, source: String, target: &str) -> Self {
         let target = match &copy.name {
             Some(name) => {
                 let name = String::from_utf8_lossy(name);
@@ -40,7 +40,7 @@ impl PlannedCopy {
     }
 
     /// A copy to this machine.
-    fn to_here(copy: FileCopy, source: String) -> Self {
+    fn to_here(copy: PlannedFile, source: String) -> Self {
         let target = match copy.route.local() {
             LocalPlace::Memory => "/dev/null".to_owned(),
             local => session::local_text(local),
@@ -51,9 +51,9 @@ impl PlannedCopy {
 }
 
 impl Deref for PlannedCopy {
-    type Target = FileCopy;
+    type Target = PlannedFile;
 
-    fn deref(&self) -> &FileCopy {
+    fn deref(&self) -> &PlannedFile {
         &self.copy
     }
 }
@@ -101,12 +101,12 @@ pub(super) fn plan(
                         check_removal(flags.remove_source, [place, &server])?;
                         let login = flags.session.security.login();
                         login.check_one_password([place, &server])?;
-                        let copy = FileCopy::between(&origins.file(place), &server, many);
+                        let copy = PlannedFile::between(&origins.file(place), &server, many);
                         copy.map_err(|fault| fault.path(text.as_bytes()))?
                     }
-                    Place::Standard => FileCopy::upload_stream(&server)?,
+                    Place::Standard => PlannedFile::upload_stream(&server)?,
                     Place::Local(path) => {
-                        FileCopy::upload(path, &server, many, (flags.offset, flags.length))
+                        PlannedFile::upload(path, &server, many, (flags.offset, flags.length))
                     }
                 };
                 Ok(PlannedCopy::to_server(copy, text, &target_text))
@@ -131,13 +131,13 @@ pub(super) fn plan(
                 .zip(texts)
                 .map(|(source, text)| match source {
                     Place::Remote(server) => {
-                        let copy = FileCopy::download(server, &target);
+                        let copy = PlannedFile::download(server, &target);
                         let copy = copy.map_err(|fault| fault.path(text.as_bytes()))?;
                         Ok(PlannedCopy::to_here(copy, text))
                     }
                     Place::Local(path) if local != Place::Standard => {
                         let part = (flags.offset, flags.length);
-                        let copy = FileCopy::here(path, &target, part)?;
+                        let copy = PlannedFile::here(path, &target, part)?;
                         Ok(PlannedCopy::to_here(copy, text))
                     }
                     _ => Err(config.hinted(stream_to_local(), words())),
@@ -280,7 +280,7 @@ mod tests {
         let TransferRoute::Upload { from, to } = &jobs[0].route else {
             panic!("{:?}", jobs[0].route);
         };
-        let LocalPlace::Server(file) = from else {
+        let LocalPlace::OtherServer(file) = from else {
             panic!("{from:?}");
         };
         assert_eq!(

@@ -56,7 +56,7 @@ impl Sessions {
     /// The effect on a copy when its command is run again.
     fn again(&self, job: &PlannedCopy) -> Again {
         let other = match job.route.local() {
-            LocalPlace::Server(file) => Some(&file.place().address),
+            LocalPlace::OtherServer(file) => Some(&file.place().address),
             _ => None,
         };
         let has_versions = |address: &Address| address.traits().versions;
@@ -347,7 +347,7 @@ fn is_of_source(fault: &Fault, route: &TransferRoute) -> bool {
     match route {
         TransferRoute::Download { .. } => fault.side == Side::Remote,
         TransferRoute::Upload { from, .. } => match from {
-            LocalPlace::Server(file) => fault.path == file.place().path,
+            LocalPlace::OtherServer(file) => fault.path == file.place().path,
             // A directory on this side was refused before.
             _ => fault.side == Side::Local,
         },

@@ -51,7 +51,7 @@ pub(super) fn of_file<'a>(
 ) -> Result<Option<SourceRemoval<'a>>, Fault> {
     let here = match job.route.local() {
         LocalPlace::Path(here) => path_here(here.as_os_str().as_encoded_bytes().to_vec()),
-        LocalPlace::Server(file) => {
+        LocalPlace::OtherServer(file) => {
             let origin = origins.connect(file.place())?;
             path_at(&origin, file.place().path.clone())
         }

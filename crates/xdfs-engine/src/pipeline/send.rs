@@ -248,7 +248,7 @@ impl<K: Kernel> Pipeline<K> {
             self.sender.assign(channel.index, extent, self.now);
             self.bounds.take(len, self.now);
             self.moved.sent_bytes += len;
-            channel.send(&header, payload);
+            channel.begin_block(&header, payload);
         }
     }
 

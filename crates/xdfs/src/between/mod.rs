@@ -41,8 +41,8 @@ pub enum Way {
 type Connect = dyn Fn(&RemotePlace) -> Result<Arc<Client>, Fault> + Send + Sync;
 
 /// A file of another server, as the source of an upload
-/// ([`LocalPlace::Server`](crate::LocalPlace::Server)). Two are equal if they name the same file,
-/// and want it to be copied in the same way.
+/// ([`LocalPlace::OtherServer`](crate::LocalPlace::OtherServer)). Two are equal if they name the
+/// same file, and want it to be copied in the same way.
 #[derive(Clone)]
 pub struct ServerFile {
     place: Box<RemotePlace>,

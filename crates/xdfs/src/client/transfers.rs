@@ -38,7 +38,7 @@ impl Client {
         let place = source;
         let is_file = matches!(source, LocalPlace::Path(_));
         let (source, source_path, name): (Box<dyn Source>, Vec<u8>, Vec<u8>) = match source {
-            LocalPlace::Server(file) => {
+            LocalPlace::OtherServer(file) => {
                 let path = &file.place().path;
                 let paths = [path.as_slice(), target, &last_part(path)];
                 let here = Arc::new(Origin(file.clone()));
@@ -118,7 +118,7 @@ impl Client {
             }
             LocalPlace::Standard => (Arc::new(Nameless::StandardOutput), b"-".to_vec()),
             LocalPlace::Memory => (Arc::new(Nameless::Null), b"mem:null".to_vec()),
-            LocalPlace::Server(_) => {
+            LocalPlace::OtherServer(_) => {
                 let cause = "a file goes to another server by an upload there";
                 return Err(Fault::new(Code::InvalidArgument, "download", cause).path(source));
             }

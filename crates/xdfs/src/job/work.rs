@@ -62,7 +62,7 @@ fn server_file(place: &RemotePlace, way: Way, connect: &Connect) -> ServerFile {
 fn copy_of(job: &FileJob, connect: &Connect) -> Result<FileCopy, Fault> {
     let (server, route) = match (&job.source, &job.target) {
         (JobPlace::Server(source), JobPlace::Server(target)) => {
-            let from = LocalPlace::Server(server_file(source, job.way, connect));
+            let from = LocalPlace::OtherServer(server_file(source, job.way, connect));
             let to = target.path.clone();
             (target.clone(), TransferRoute::Upload { from, to })
         }

@@ -11,7 +11,7 @@
 //! - [`Find`] yields the entries of a tree that pass tests, or removes them.
 //! - [`Check`] compares two trees, on any sides, by digests.
 //! - [`Sums`] and [`SumTree`] compute digests of files, and [`SumCheck`] checks those of a list.
-//! - [`FileCopy`] is the route of a file, from the places that a user names.
+//! - [`PlannedFile`] is the route of a file, from the places that a user names.
 //! - [`Removal`] removes the source of a copy, once the target is the same and durable.
 //! - [`matching_paths`] are those on a server that match a pattern of names; [`expand`] finds them
 //!   anywhere.
@@ -66,7 +66,7 @@ pub use check::{Check, CheckEnd, CheckOptions, CheckStep, Difference};
 pub use find::{DaysTest, Find, FindOptions, FindStep, FindTests, SizeTest};
 pub use listed::ListedPaths;
 pub use pair_list::{PairLine, read_pairs};
-pub use plan::{DownloadTarget, FileCopy, check_names, no_directory};
+pub use plan::{DownloadTarget, PlannedFile, check_names, no_directory};
 pub use removal::{Removal, RemovalEvent};
 pub use side::{PathSide, SideListing, SidePath};
 pub use sum::{Sum, SumStep, SumTree, Sums};

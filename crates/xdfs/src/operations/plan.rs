@@ -18,7 +18,7 @@ fn invalid(cause: impl Into<String>) -> Fault {
 
 /// The copy of a file.
 #[derive(Clone, Debug)]
-pub struct FileCopy {
+pub struct PlannedFile {
     /// The server, to whose sessions the copy belongs: of a copy between servers, that of the
     /// target.
     pub server: RemotePlace,
@@ -32,7 +32,7 @@ pub struct FileCopy {
     pub refused: Option<Fault>,
 }
 
-impl FileCopy {
+impl PlannedFile {
     /// Whether source or target is a stream, which can be read or written only once.
     #[must_use]
     pub fn is_stream(&self) -> bool {
@@ -65,7 +65,7 @@ impl FileCopy {
     }
 
     /// The copy of a file of this machine to another place on it. `part` has its offset and length
-    /// in bytes, as in [`FileCopy::upload`].
+    /// in bytes, as in [`PlannedFile::upload`].
     ///
     /// # Errors
     /// The path can't be made absolute, or has no name that the copy could keep.
@@ -108,7 +108,7 @@ impl FileCopy {
         })
     }
 
-    /// The copy of a file of another server, otherwise as [`FileCopy::upload`].
+    /// The copy of a file of another server, otherwise as [`PlannedFile::upload`].
     ///
     /// # Errors
     /// The path of the source is that of a directory, or has no name that the file could keep.
@@ -134,7 +134,7 @@ impl FileCopy {
             server: server.clone(),
             name: name.map(<[u8]>::to_vec),
             route: TransferRoute::Upload {
-                from: LocalPlace::Server(source.clone()),
+                from: LocalPlace::OtherServer(source.clone()),
                 to,
             },
             bytes: None,
@@ -287,7 +287,7 @@ mod tests {
             ("xdfs://h/d", true, "/d/", Some("file")),
             ("xdfs://h/mem:null", true, "mem:null", None),
         ] {
-            let copy = FileCopy::upload(
+            let copy = PlannedFile::upload(
                 Path::new("some/file"),
                 &place(url),
                 is_one_of_several,
@@ -304,8 +304,8 @@ mod tests {
                 "{url}"
             );
         }
-        assert!(FileCopy::upload_stream(&place("xdfs://h/x")).is_ok());
-        assert!(FileCopy::upload_stream(&place("xdfs://h/d/")).is_err());
+        assert!(PlannedFile::upload_stream(&place("xdfs://h/x")).is_ok());
+        assert!(PlannedFile::upload_stream(&place("xdfs://h/d/")).is_err());
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
         let file = folder.path().join("f");
         std::fs::write(&file, [0; 100]).unwrap();
         let server = place("xdfs://h/d");
-        let copy = FileCopy::upload(folder.path(), &server, false, (0, None));
+        let copy = PlannedFile::upload(folder.path(), &server, false, (0, None));
         assert_eq!(copy.refused.unwrap().code, Code::IsDirectory);
         for (part, bytes) in [
             ((0, None), 100),
@@ -322,7 +322,7 @@ mod tests {
             ((60, Some(50)), 40),
             ((300, None), 0),
         ] {
-            let copy = FileCopy::upload(&file, &server, false, part);
+            let copy = PlannedFile::upload(&file, &server, false, part);
             assert_eq!(copy.bytes, Some(bytes), "{part:?}");
         }
     }
@@ -331,11 +331,14 @@ mod tests {
     fn downloads_keep_their_names_in_a_directory_that_exists() {
         let folder = tempfile::tempdir().unwrap();
         let target = DownloadTarget::of(folder.path(), true).unwrap();
-        let copy = FileCopy::download(&place("xdfs://h/a/x"), &target).unwrap();
+        let copy = PlannedFile::download(&place("xdfs://h/a/x"), &target).unwrap();
         let expected = LocalPlace::Path(folder.path().join("x"));
         assert_eq!(*copy.route.local(), expected);
         for bad in ["xdfs://h", "xdfs://h/", "xdfs://h/a/..", "xdfs://h/%00"] {
-            assert!(FileCopy::download(&place(bad), &target).is_err(), "{bad}");
+            assert!(
+                PlannedFile::download(&place(bad), &target).is_err(),
+                "{bad}"
+            );
         }
         let file = folder.path().join("file");
         assert_eq!(

@@ -239,7 +239,7 @@ fn a_copy_within_a_server_waits_for_one_that_restarts() {
     let job = FileCopy {
         server: place("huge").unwrap(),
         route: TransferRoute::Upload {
-            from: LocalPlace::Server(ServerFile::new(place("huge").unwrap(), connect)),
+            from: LocalPlace::OtherServer(ServerFile::new(place("huge").unwrap(), connect)),
             to: b"/copy".to_vec(),
         },
         options: TransferOptions::default(),

@@ -363,7 +363,7 @@ impl Sync<'_> {
     }
 
     fn execute(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
-        let executed = self.settle_everything(report);
+        let executed = self.apply(report);
         let run = &self.carrier.run;
         let is_lost = executed.as_ref().is_err_and(|fault| fault.ends_session);
         let has_ended_early = executed.is_err() || report.is_stopped();
@@ -373,7 +373,7 @@ impl Sync<'_> {
         executed
     }
 
-    fn settle_everything(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
+    fn apply(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
         if self.roots.1.is_none() {
             self.carrier.make_root(&self.roots.0, report)?;
         }
