@@ -406,6 +406,7 @@ impl<'a> Bench<'a> {
         let id = answer.split(r#""id":""#).nth(1);
         let id = id.and_then(|rest| rest.split('"').next());
         let id = id.ok_or("the job has no id")?;
+        let began = Instant::now();
         self.submit(STORED_JOBS, |number| {
             let source = format!("/data/{number}");
             let copy = copy(&source, &format!("{}/{number}", self.files));
@@ -416,8 +417,10 @@ impl<'a> Bench<'a> {
             .map_err(text)?
             .len();
         println!(
-            "lists: {STORED_JOBS} jobs and {FILES} files are stored, in {} MB",
-            size / 1_000_000
+            "lists: {STORED_JOBS} jobs, submitted in {:.1} s, and {FILES} files are stored, in {} \
+             MB",
+            began.elapsed().as_secs_f64(),
+            size / 1_000_000,
         );
         let paths = [
             "/".to_owned(),

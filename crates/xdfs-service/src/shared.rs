@@ -15,6 +15,7 @@ use crate::places::Places;
 use crate::spec::{Spec, Submission};
 use crate::state::StateName;
 use crate::store::{Idempotency, Store, Submitted};
+use crate::time::Time;
 use crate::webhook::Webhooks;
 use crate::worker::Workers;
 
@@ -82,7 +83,11 @@ impl Shared {
     }
 
     fn added(&self, submission: &Submission, submitted: Submitted) {
-        self.workers.wake.notify_one();
+        let now = Time::now();
+        match submission.starts_at.map(|moment| moment.from(now)) {
+            Some(time) if time > now => self.workers.wait.notify_one(),
+            _ => self.workers.wake.notify_one(),
+        }
         if submission.deadline.is_some() {
             self.upkeep.notify_one();
         }

@@ -73,6 +73,8 @@ pub(crate) struct Workers {
     pub(crate) journals: PathBuf,
     /// A job may wait.
     pub(crate) wake: Notify,
+    /// A job waits for a time to come.
+    pub(crate) wait: Notify,
     pub(crate) lease: Lease,
     limits: Limits,
     /// What was moved on links, and isn't stored yet.
@@ -176,6 +178,7 @@ impl Workers {
             sealing: means.sealing,
             journals: means.journals,
             wake: Notify::new(),
+            wait: Notify::new(),
             lease,
             limits,
             moved: Mutex::default(),
@@ -289,7 +292,8 @@ impl Workers {
             .store
             .is_shared()
             .then(|| tokio::spawn(Arc::clone(&self).keep_lease()));
-        loop {
+        'work: loop {
+            let looked_at = Time::now();
             if let Err(fault) = self.give_back().await {
                 tracing::error!(%fault, "can't give back a job");
             } else if let Err(fault) = self.claim(&mut jobs, &mut number, &closing).await {
@@ -297,16 +301,21 @@ impl Workers {
                 sleep(RETRY_AFTER).await;
                 self.wake.notify_one();
             }
-            let pause = self.until_next_time().await;
-            tokio::select! {
-                () = self.wake.notified() => {}
-                () = sleep(pause) => {}
-                Some(ended) = jobs.join_next() => {
-                    if let Err(error) = ended {
-                        tracing::error!(%error, "a worker has failed");
+            loop {
+                let pause = self.until_next_time(looked_at).await;
+                tokio::select! {
+                    () = self.wake.notified() => break,
+                    // There is nothing to claim yet.
+                    () = self.wait.notified() => {}
+                    () = sleep(pause) => break,
+                    Some(ended) = jobs.join_next() => {
+                        if let Err(error) = ended {
+                            tracing::error!(%error, "a worker has failed");
+                        }
+                        break;
                     }
+                    () = is_set(&mut closing) => break 'work,
                 }
-                () = is_set(&mut closing) => break,
             }
         }
         self.stop_all();
@@ -334,9 +343,9 @@ impl Workers {
         Ok(())
     }
 
-    /// Time until a job may be due.
-    async fn until_next_time(&self) -> Duration {
-        let Ok(Some(at)) = self.store.next_time().await else {
+    /// Time until a job may be due that was not at the last look.
+    async fn until_next_time(&self, looked_at: Time) -> Duration {
+        let Ok(Some(at)) = self.store.next_time(looked_at).await else {
             return LOOK_EVERY;
         };
         let left = at.microseconds().saturating_sub(Time::now().microseconds());

@@ -23,6 +23,8 @@ const PAUSE_FIRST: Duration = Duration::from_secs(5);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// Decisions that are kept of a link.
 const DECISIONS_MAX: i64 = 50;
+/// Jobs that are counted at most before one that waits: each answer about a job counts them.
+const COUNTED_MAX: i64 = 1000;
 /// A number by which processes take turns at the scheduler.
 const TURN: i64 = 0x7864_6673;
 
@@ -333,37 +335,46 @@ impl Store {
         .map_err(fault)?;
         let Some(row) = row else { return Ok(None) };
         let this = waiting(&row)?;
+        if let Some(time) = this.not_before.filter(|time| *time > Time::now()) {
+            // The other jobs don't matter, and there may be many.
+            return Ok(Some(Wait::Until(time).to_string()));
+        }
+        let (queue, priority) = (text(&row, "queue")?, this.priority);
+        let (owner, link) = (this.owner.clone(), this.link.clone());
+        let mut situation = situation(&mut transaction, process, limits).await?;
+        if situation.waiting.iter().all(|one| one.id != job) {
+            situation.waiting.push(this);
+        }
+        let wait = match situation.plan().waits.remove(&job) {
+            Some(wait @ (Wait::Limit(..) | Wait::Kept(..))) => wait,
+            wait => return Ok(wait.map(|wait| wait.to_string())),
+        };
         let row = sqlx::query(
-            "SELECT COUNT(*) AS count FROM jobs
+            "SELECT COUNT(*) AS count FROM (SELECT 1 AS one FROM jobs
              WHERE worker IS NULL AND ended_at IS NULL AND state <> 'paused'
-             AND queue = $1 AND (priority > $2 OR priority = $2 AND id < $3)",
+             AND queue = $1 AND (priority > $2 OR priority = $2 AND id < $3) LIMIT $4) AS before",
         )
-        .bind(text(&row, "queue")?)
-        .bind(this.priority)
+        .bind(queue)
+        .bind(priority)
         .bind(job.to_string())
+        .bind(COUNTED_MAX)
         .fetch_one(&mut *transaction)
         .await
         .map_err(fault)?;
         let before: i64 = row.try_get("count").map_err(fault)?;
-        let mut situation = situation(&mut transaction, process, limits).await?;
-        drop(transaction);
-        let (owner, link) = (this.owner.clone(), this.link.clone());
-        if situation.waiting.iter().all(|one| one.id != job) {
-            situation.waiting.push(this);
-        }
-        let wait = situation.plan().waits.remove(&job);
-        Ok(wait.map(|wait| match (&wait, before) {
-            (Wait::Limit(..) | Wait::Kept(..), 1..) => {
-                format!("{wait}; {before} jobs of {owner} on {link} come before it")
+        Ok(Some(match before {
+            0 => wait.to_string(),
+            COUNTED_MAX.. => {
+                format!("{wait}; {before} or more jobs of {owner} on {link} come before it")
             }
-            _ => wait.to_string(),
+            _ => format!("{wait}; {before} jobs of {owner} on {link} come before it"),
         }))
     }
 
-    /// The next time at which a job may be due without a change.
-    pub(crate) async fn next_time(&self) -> Result<Option<Time>, Fault> {
+    /// The first time after `since` at which a job may be due without a change.
+    pub(crate) async fn next_time(&self, since: Time) -> Result<Option<Time>, Fault> {
         let row = sqlx::query(NEXT_TIME)
-            .bind(Time::now().microseconds())
+            .bind(since.microseconds())
             .fetch_one(&self.pool)
             .await
             .map_err(fault)?;

@@ -27,7 +27,7 @@ use crate::model::{Counts, JobDetail, JobFilter, LiveTransfer};
 use crate::scheduler::{Limits, Link};
 use crate::spec::{JobSettings, Submission};
 use crate::state::{Actor, Change, ProcessId, State, StateName, WorkerId};
-use crate::time::Time;
+use crate::time::{Moment, Time};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -98,6 +98,7 @@ on_both!(
     a_claim_that_nobody_knows_of_is_given_back,
     users_take_turns_and_a_server_that_is_down_is_tried_once,
     of_many_jobs_only_the_first_of_each_queue_are_looked_at,
+    jobs_before_one_that_waits_are_counted_up_to_a_bound,
     sessions_and_tokens_end,
     the_sums_of_a_job_follow_its_transfers,
     labels_are_searched_for_what_they_contain,
@@ -262,7 +263,7 @@ async fn a_postponed_job_is_taken_when_its_time_has_come(place: &Place) -> Outco
         store.set_retries(id, &worker(), 7).await?;
         let change = Change::Postpone(Box::new((&away).into()), at);
         store.change(id, change, &actor, "it is down").await?;
-        assert_eq!(store.next_time().await?, (!is_due).then_some(at));
+        assert_eq!(store.next_time(Time::now()).await?, (!is_due).then_some(at));
         let shown = store.job(id).await?.job;
         assert_eq!(shown.state, StateName::Retrying);
         assert_eq!(shown.not_before, Some(at));
@@ -278,7 +279,7 @@ async fn a_postponed_job_is_taken_when_its_time_has_come(place: &Place) -> Outco
         }
     }
     assert_eq!(claim(&store).await?, Some(id));
-    assert_eq!(store.next_time().await?, None);
+    assert_eq!(store.next_time(Time::now()).await?, None);
     Ok(())
 }
 
@@ -648,6 +649,43 @@ async fn of_many_jobs_only_the_first_of_each_queue_are_looked_at(place: &Place) 
         (16, urgent, true)
     );
     assert_eq!(claim_up_to(&store, &process(), 100).await?.len(), 16);
+    Ok(())
+}
+
+async fn jobs_before_one_that_waits_are_counted_up_to_a_bound(place: &Place) -> Outcome {
+    let store = place.open().await?;
+    let running = store.submit(&submission("running"), "ann", None).await?.id;
+    assert_eq!(claim(&store).await?, Some(running));
+    let last = store.submit(&submission("last"), "ann", None).await?.id;
+    let mut later = submission("later");
+    later.starts_at = Some(Moment::After(Duration::from_secs(3600)));
+    let later = store.submit(&later, "ann", None).await?.id;
+    let reason = async |id| {
+        let waits = store.waits_for(&process(), LIMITS, id).await?;
+        waits.ok_or_else(|| odd("it waits"))
+    };
+    let alone = reason(last).await?;
+    assert!(alone.ends_with("which is the limit"), "{alone}");
+    for (more, count) in [(3, "3 jobs of ann"), (1200, "1000 or more jobs of ann")] {
+        sqlx::query(
+            "INSERT INTO jobs (id, owner, label, state, submitted_at, retries, retries_max,
+             source_server, target_server, queue)
+             WITH RECURSIVE numbers (number) AS (
+                 SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < $2)
+             SELECT '00000000-0000-7000-8000-' || CAST(100000000000 + number AS TEXT), owner,
+             label, state, submitted_at, retries, retries_max, source_server, target_server, queue
+             FROM jobs, numbers WHERE id = $1 ON CONFLICT DO NOTHING",
+        )
+        .bind(last.to_string())
+        .bind(more)
+        .execute(&store.pool)
+        .await?;
+        let waits = reason(last).await?;
+        assert!(waits.contains(&format!("; {count} on ")), "{waits}");
+    }
+    // They don't matter to one that has a time.
+    let waits = reason(later).await?;
+    assert!(waits.starts_with("it is not to start before"), "{waits}");
     Ok(())
 }
 

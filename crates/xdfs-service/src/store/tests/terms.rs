@@ -1,7 +1,6 @@
 //! Priorities, deadlines and lifetimes.
 
 use super::*;
-use crate::time::Moment;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -20,7 +19,7 @@ pub(super) async fn the_oldest_job_of_the_highest_priority_that_may_start_is_tak
         submission.starts_at = starts_in.map(Moment::After);
         ids.push(store.submit(&submission, "me", None).await?.id);
     }
-    let due = store.next_time().await?;
+    let due = store.next_time(Time::now()).await?;
     assert_eq!(due, store.job(ids[1]).await?.job.starts_at);
     let settings = JobSettings {
         priority: Some(10),
