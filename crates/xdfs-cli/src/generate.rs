@@ -66,12 +66,14 @@ fn write_pages(dir: &Path) -> Result<(), Fault> {
     if !dir.is_dir() {
         std::fs::create_dir(dir).map_err(|e| at("make the directory", dir, &e))?;
     }
+    let mut names = String::new();
     for (name, page) in pages().map_err(|e| at("make a manual page", dir, &e))? {
         let path = dir.join(name);
         std::fs::write(&path, page).map_err(|e| at("write", &path, &e))?;
-        print(format!("{}\n", path.display()))?;
+        names += &format!("{}\n", path.display());
     }
-    Ok(())
+    // In the end: where they can't be printed, all pages are there all the same.
+    print(names)
 }
 
 /// The pages by file name: `xdfs.1`, `xdfs-cp.1`, `xdfs-user-add.1` and so on.

@@ -1125,6 +1125,9 @@ fn output_that_cannot_be_written_is_a_failure() {
     ] {
         full(words, b"");
     }
+    // All are there, though none could be named.
+    let pages = fs::read_dir(place.here("pages")).unwrap().count();
+    assert!(pages > 20, "{pages} pages");
     for line in ["ls", "pwd", "help", "help ls", "ls --help", "lpwd", "find"] {
         full(&["shell", &url], line.as_bytes());
     }
