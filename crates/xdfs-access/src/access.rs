@@ -14,6 +14,7 @@ use xdfs_security::audit::{Audit, Event, Kind};
 use xdfs_security::export::Exports;
 use xdfs_security::grid::{self, GridMapFile};
 use xdfs_security::guard::{Limits, Network};
+use xdfs_security::identity::Validity;
 use xdfs_security::key;
 use xdfs_security::password::{CachedUsers, PasswordClient, PasswordServer, UsersFile};
 use xdfs_security::token::Verifier;
@@ -266,15 +267,32 @@ impl Access {
     #[must_use]
     pub fn still_maps(&self, standing: &Standing) -> bool {
         let Login { principal, basis } = &standing.login;
-        let Basis::Certificate(chain) = basis else {
-            return true;
-        };
+        match basis {
+            Basis::Certificate(chain) => self.maps(&principal.user, chain),
+            _ => true,
+        }
+    }
+
+    /// Whether the grid map, as it is now, has `user` for a client with these certificates, its own
+    /// first. TLS must have verified them.
+    #[must_use]
+    pub fn maps(&self, user: &str, chain: &[Vec<u8>]) -> bool {
         let is_mapped = |grid: &GridMapFile| {
             let chain: Vec<_> = chain.iter().map(|der| der.as_slice().into()).collect();
             let map = grid.current(self.clock.unix_s_signed());
-            grid::authenticate(&chain, &map, Some(&principal.user)).is_ok()
+            grid::authenticate(&chain, &map, Some(user)).is_ok()
         };
         self.grid.as_ref().is_some_and(is_mapped)
+    }
+
+    /// The same, if the certificates are valid at this moment: for doors that ask again and again
+    /// on a connection whose handshake was long ago.
+    #[must_use]
+    pub fn maps_now(&self, user: &str, chain: &[Vec<u8>]) -> bool {
+        let certificates: Vec<_> = chain.iter().map(|der| der.as_slice().into()).collect();
+        let validity = Validity::of(&certificates);
+        validity.is_some_and(|validity| validity.holds_at(self.clock.unix_s_signed()))
+            && self.maps(user, chain)
     }
 
     /// The accepted methods.
@@ -390,12 +408,19 @@ impl Access {
         Ok(self.users.current(self.clock.time())?.version(user))
     }
 
-    /// Whether `user` is the owner of the server, has a password, or has a list of keys.
+    /// Whether `user` is the owner of the server, has a password or a list of keys, or is in the
+    /// grid map.
     ///
     /// # Errors
     /// The users file can't be read.
     pub fn knows(&self, user: &str) -> Result<bool, Fault> {
-        let is_known = user == self.keys.owner || self.keys.has_list(user);
+        let in_map = |grid: &GridMapFile| {
+            let map = grid.current(self.clock.unix_s_signed());
+            map.users().any(|one| one == user)
+        };
+        let is_known = user == self.keys.owner
+            || self.keys.has_list(user)
+            || self.grid.as_ref().is_some_and(in_map);
         Ok(is_known || self.password_version(user)?.is_some())
     }
 

@@ -10,7 +10,7 @@ use xdfs::{Code, Fault, Job};
 use xdfs_service::{
     DatabaseUrl, JobDetail, JobLimits, JobSettings, JobSummary, Schedule, ScheduleSubmission,
     Service, ServiceClient, ServiceLogin, ServiceOptions, ServiceUsers, Sessions, StateName,
-    Submission, Time, WebhookOptions, WebhookSecret, is_of_this_machine,
+    Submission, Time, TlsListener, WebhookOptions, WebhookSecret, is_of_this_machine,
 };
 
 use crate::console::{Console, printable, warn};
@@ -25,7 +25,7 @@ use crate::human;
 use crate::interrupt::handle_signals;
 use crate::log::start_log;
 use crate::report::print;
-use crate::server_config::service_users;
+use crate::server_config::service_settings;
 use crate::service::{Notice, notify};
 use crate::state;
 use crate::submitted_list::{Lines, job_between, place};
@@ -127,8 +127,10 @@ fn limit(flag: Option<u32>) -> usize {
 }
 
 fn serve(flags: &ServiceFlags) -> Result<(), Fault> {
+    let (users, tls) = users(flags)?;
     let options = ServiceOptions {
         listen: flags.listen,
+        tls,
         data: folder(&flags.data)?,
         database: database(&flags.database)?,
         journals: flags.journals.clone(),
@@ -145,7 +147,7 @@ fn serve(flags: &ServiceFlags) -> Result<(), Fault> {
             allow: flags.webhook_allow.clone(),
             secret: webhook_secret(flags)?,
         },
-        users: flags.config.as_deref().map(users).transpose()?,
+        users,
         secrets_key: flags.secrets_key.clone(),
         sessions: Sessions::of_user(),
     };
@@ -168,16 +170,28 @@ fn serve(flags: &ServiceFlags) -> Result<(), Fault> {
         true => service.public_url(),
         false => service.login_link()?,
     };
-    print(format!("listening on {url}\nopen {link}\n"))?;
+    let for_others = service.tls_url().map(|url| format!("listening on {url}\n"));
+    let for_others = for_others.unwrap_or_default();
+    print(format!("listening on {url}\n{for_others}open {link}\n"))?;
     // Connections wait until it answers.
     notify(Notice::Ready);
     service.run()
 }
 
-/// The users whom the configuration of a server names.
-fn users(config: &Path) -> Result<ServiceUsers, Fault> {
-    let (security, administrators) = service_users(config)?;
-    ServiceUsers::new(security, administrators)
+/// The users whom the configuration of a server names, and where they come in by TLS.
+fn users(flags: &ServiceFlags) -> Result<(Option<ServiceUsers>, Option<TlsListener>), Fault> {
+    let Some(config) = &flags.config else {
+        return Ok((None, None));
+    };
+    let settings = service_settings(config)?;
+    let (security, administrators) = (settings.security, settings.administrators);
+    match flags.listen_tls.or(settings.listen_tls) {
+        None => Ok((Some(ServiceUsers::new(security, administrators)?), None)),
+        Some(listen) => {
+            let (users, tls) = ServiceUsers::with_certificates(security, administrators)?;
+            Ok((Some(users), Some(TlsListener { listen, tls })))
+        }
+    }
 }
 
 /// The login that flags name.
@@ -187,6 +201,9 @@ fn login(flags: &WayFlags) -> Result<ServiceLogin, Fault> {
         let line = String::from_utf8_lossy(&text);
         let token = line.lines().next().unwrap_or_default().trim().to_owned();
         return Ok(ServiceLogin::Token(token));
+    }
+    if let (Some(chain), Some(key)) = (&flags.service_cert, &flags.service_cert_key) {
+        return Ok(ServiceLogin::Certificate(chain.clone(), key.clone()));
     }
     let is_named = flags.service_user.is_some() || flags.service_key.is_some();
     // The token of the folder is the owner's, and nothing for services of other machines.

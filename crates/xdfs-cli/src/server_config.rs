@@ -1,6 +1,7 @@
 //! The settings of `xdfs serve`: from flags and from the file of `--config`.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -62,6 +63,19 @@ pub(crate) struct Config {
 #[serde(deny_unknown_fields, default)]
 struct ServiceConfig {
     administrators: Vec<String>,
+    listen_tls: Option<SocketAddr>,
+}
+
+/// What a service takes from the file.
+#[cfg(feature = "service")]
+#[derive(Debug)]
+pub(crate) struct ServiceSettings {
+    /// Its users, as servers with this file have them.
+    pub(crate) security: ServerSecurity,
+    /// The names of the administrators among them.
+    pub(crate) administrators: Vec<String>,
+    /// Where it listens for other machines.
+    pub(crate) listen_tls: Option<SocketAddr>,
 }
 
 /// Limits for users, with the library's defaults.
@@ -291,10 +305,9 @@ pub(crate) fn folder_of(config: &Path) -> Result<PathBuf, Fault> {
     }
 }
 
-/// The users of a service, as servers with this configuration file have them, and the names of the
-/// administrators among them.
+/// The settings of a service with this configuration file.
 #[cfg(feature = "service")]
-pub(crate) fn service_users(path: &Path) -> Result<(ServerSecurity, Vec<String>), Fault> {
+pub(crate) fn service_settings(path: &Path) -> Result<ServiceSettings, Fault> {
     let mut config = read_config(path)?;
     if config.insecure == Some(true) {
         let cause = "with `insecure` in the file there are no logins";
@@ -304,9 +317,15 @@ pub(crate) fn service_users(path: &Path) -> Result<(ServerSecurity, Vec<String>)
             .path(name)
             .hint("leave out either `insecure` or --config"));
     }
-    let administrators = std::mem::take(&mut config.service.administrators);
-    let security = security(&mut config, Some(&base_of(path)?))?;
-    Ok((security, administrators))
+    let ServiceConfig {
+        administrators,
+        listen_tls,
+    } = std::mem::take(&mut config.service);
+    Ok(ServiceSettings {
+        security: security(&mut config, Some(&base_of(path)?))?,
+        administrators,
+        listen_tls,
+    })
 }
 
 /// The folder of a configuration file, on which relative paths in it are based.

@@ -7,6 +7,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
+};
 use xdfs_service::{JobDetail, JobId, ServiceClient, StateName, Submission};
 use xdfs_testkit::process::Guard;
 use xdfs_testkit::tree::{TempTree, first_difference};
@@ -220,6 +223,114 @@ fn a_user_asks_by_a_key_and_a_service_manager_is_notified() {
         "{:?}",
         service.output()
     );
+}
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn authority(name: &str) -> Authority {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// Writes a certificate and its key, and returns their files.
+fn certificate(scene: &Scene, file: &str, name: &str, by: &Authority) -> [String; 2] {
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    let pair = KeyPair::generate().unwrap();
+    let (chain, key) = (format!("{file}.pem"), format!("{file}.key"));
+    let (chain, key) = (scene.tree.join(&chain), scene.tree.join(&key));
+    std::fs::write(&chain, params.signed_by(&pair, by).unwrap().pem()).unwrap();
+    write_secret(&key, &pair.serialize_pem());
+    [chain, key].map(|path| path.to_str().unwrap().to_owned())
+}
+
+#[test]
+fn a_user_asks_by_a_certificate_over_tls() {
+    let scene = Scene::new(7);
+    let by = authority("authority");
+    let authorities = scene.tree.join("ca.pem");
+    std::fs::write(&authorities, by.as_ref().pem()).unwrap();
+    std::fs::write(scene.tree.join("map"), "\"/CN=Jane Doe\" jane\n").unwrap();
+    certificate(&scene, "service", "service", &by);
+    let config = scene.tree.join("transfers.toml");
+    // With what is commented out.
+    let lines = include_str!("../../../contrib/xdfs-transfers.toml").lines();
+    let lines = lines.map(|line| match line.strip_prefix('#') {
+        Some(setting) if !setting.starts_with(' ') => setting,
+        _ => line,
+    });
+    let users = scene.tree.join("users");
+    let example = (lines.collect::<Vec<_>>().join("\n"))
+        .replace("0.0.0.0:2781", "127.0.0.1:0")
+        .replace("/var/lib/xdfs/users", users.to_str().unwrap())
+        .replace("/var/lib/xdfs/", "")
+        .replace("/etc/xdfs/chain.pem", "service.pem")
+        .replace("/etc/xdfs/key.pem", "service.key")
+        .replace("/etc/xdfs/clients.pem", "ca.pem")
+        .replace("/etc/xdfs/grid-mapfile", "map");
+    std::fs::write(&config, example).unwrap();
+    let mut command = program(&scene.tree);
+    command.args(["service", "--listen", "127.0.0.1:0", "--config"]);
+    let command = command.arg(&config).arg("--data").arg(scene.data());
+    let service = Guard::spawn(command).unwrap();
+    let address = service.line(PATIENCE, |line| {
+        line.strip_prefix("listening on https://127.0.0.1:")
+            .map(str::to_owned)
+    });
+    let Some(port) = address else {
+        panic!("{:?}", service.output());
+    };
+    let url = format!("https://localhost:{port}");
+    let run = |trusted: &Path, [chain, key]: &[String; 2], words: &[&str]| {
+        let mut command = program(&scene.tree);
+        command.env("SSL_CERT_FILE", trusted);
+        let way = [
+            "--service",
+            &url,
+            "--service-cert",
+            chain,
+            "--service-cert-key",
+            key,
+        ];
+        let run = command.args(words).args(way).output().unwrap();
+        let errors = String::from_utf8_lossy(&run.stderr).into_owned();
+        (
+            run.status.code(),
+            String::from_utf8(run.stdout).unwrap() + &errors,
+        )
+    };
+    let jane = certificate(&scene, "jane", "Jane Doe", &by);
+    let places = [format!("{}/a", scene.url), format!("{}/b", scene.url)];
+    let copy = ["submit", &places[0], &places[1]];
+    let (code, id) = run(&authorities, &jane, &copy);
+    assert_eq!(code, Some(0), "{id}");
+    let (code, listed) = run(&authorities, &jane, &["jobs"]);
+    assert!(code == Some(0) && listed.contains(id.trim()), "{listed}");
+    let (code, changed) = run(
+        &authorities,
+        &jane,
+        &["job", "set", id.trim(), "--label", "x"],
+    );
+    assert_eq!(code, Some(0), "{changed}");
+
+    // Neither is waited for, as a service that is away would be.
+    let foreign = certificate(&scene, "foreign", "Jane Doe", &authority("other"));
+    let (code, refused) = run(&authorities, &foreign, &copy);
+    assert!(
+        code == Some(16) && refused.contains("authorities"),
+        "{code:?} {refused}"
+    );
+    let (code, untrusted) = run(&scene.tree.join("service.pem"), &jane, &copy);
+    assert!(
+        code == Some(17) && untrusted.contains("SSL_CERT_FILE"),
+        "{code:?} {untrusted}"
+    );
+    std::fs::write(scene.tree.join("map"), "").unwrap();
+    let is_out = || run(&authorities, &jane, &["jobs"]).0 == Some(16);
+    assert!(wait::until(PATIENCE, is_out));
 }
 
 #[track_caller]

@@ -13,6 +13,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::{Response, StatusCode};
+use ureq::tls::TlsConfig;
 use ureq::typestate::WithBody;
 use ureq::{Agent, RequestBuilder, SendBody};
 use xdfs::metrics::Scrape;
@@ -31,9 +32,10 @@ use crate::secrets::{SecretPage, SecretRequest};
 use crate::service::URL_FILE;
 use crate::spec::{JobSettings, ScheduleSubmission, Submission};
 use crate::state::StateName;
-use crate::tls::tls;
+use crate::tls::{client_certificate, tls};
 
 const OPERATION: &str = "ask the service";
+const RUNNING: &str = "is `xdfs service` running?";
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest time in which a long list is stored.
 const TIMEOUT_OF_LIST: Duration = Duration::from_secs(600);
@@ -65,7 +67,9 @@ pub fn read_metrics(url: &str) -> Result<Scrape, Fault> {
             .path(url)
             .hint("is `xdfs serve --metrics` or `xdfs service` running there?")
     };
-    let answer = agent(READ_TIMEOUT).get(format!("{url}/metrics")).call();
+    let answer = agent(READ_TIMEOUT, tls(None))
+        .get(format!("{url}/metrics"))
+        .call();
     let mut answer = answer.map_err(unreached)?;
     if !answer.status().is_success() {
         let cause = format!("the answer is {}", answer.status());
@@ -76,9 +80,9 @@ pub fn read_metrics(url: &str) -> Result<Scrape, Fault> {
     Scrape::read(&text).map_err(|fault| fault.path(url))
 }
 
-fn agent(timeout: Duration) -> Agent {
+fn agent(timeout: Duration, tls: TlsConfig) -> Agent {
     Agent::config_builder()
-        .tls_config(tls())
+        .tls_config(tls)
         .http_status_as_error(false)
         .max_redirects(0)
         .timeout_global(Some(timeout))
@@ -125,6 +129,9 @@ pub enum ServiceLogin {
     /// The name of a user, and the file of the private key that the service knows of it: a key of
     /// OpenSSH without a passphrase.
     Key(String, PathBuf),
+    /// The files of a certificate chain and its private key (PEM), for a service that has TLS of
+    /// its own. The service knows the user.
+    Certificate(PathBuf, PathBuf),
 }
 
 impl fmt::Debug for ServiceLogin {
@@ -134,6 +141,7 @@ impl fmt::Debug for ServiceLogin {
             Self::Token(_) => "Token",
             Self::Password(..) => "Password",
             Self::Key(..) => "Key",
+            Self::Certificate(..) => "Certificate",
         })
     }
 }
@@ -143,6 +151,8 @@ impl fmt::Debug for ServiceLogin {
 pub struct ServiceClient {
     agent: Agent,
     url: String,
+    /// The header of requests that says whose they are, or that no page of others has made them.
+    credential: &'static str,
     authorization: RwLock<Secret>,
     /// The user and the key that log in again, when the session has ended.
     key: Option<(String, PathBuf)>,
@@ -181,9 +191,17 @@ impl ServiceClient {
             }
         };
         check_protection(url.trim())?;
+        let certificate = match login {
+            ServiceLogin::Certificate(chain, key) => Some(client_certificate(chain, key)?),
+            _ => None,
+        };
         let mut client = Self {
-            agent: agent(TIMEOUT),
+            agent: agent(TIMEOUT, tls(certificate)),
             url: url.trim().trim_end_matches('/').to_owned(),
+            credential: match login {
+                ServiceLogin::Certificate(..) => "Origin",
+                _ => "Authorization",
+            },
             authorization: RwLock::new(Secret::from_text("")),
             key: None,
         };
@@ -201,6 +219,8 @@ impl ServiceClient {
                 client.key = Some((user.clone(), key.clone()));
                 format!("Bearer {}", session.token)
             }
+            // The service refuses changes by pages of others, which browsers show certificates for.
+            ServiceLogin::Certificate(..) => client.url.clone(),
         };
         client.set_authorization(&authorization);
         Ok(client)
@@ -242,7 +262,7 @@ impl ServiceClient {
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Fault> {
         let ask = || {
             let request = self.agent.get(format!("{}/api/v1/{path}", self.url));
-            self.read(request.header("Authorization", self.authorization()).call())
+            self.read(request.header(self.credential, self.authorization()).call())
         };
         match (ask(), &self.key) {
             // A job is waited for longer than a session lasts.
@@ -266,16 +286,18 @@ impl ServiceClient {
     /// The text of an answer.
     fn text(&self, answer: Answer) -> Result<String, Fault> {
         let unreached = |error: ureq::Error| {
-            let code = match error {
-                ureq::Error::Timeout(_) => Code::DeadlineExceeded,
-                _ => Code::ConnectionRefused,
-            };
             let cause = error.to_string();
-            let hint = match cause.contains("certificate") {
-                true => {
-                    "name the authority of its proxy in SSL_CERT_FILE, or trust it in the system"
-                }
-                false => "is `xdfs service` running?",
+            let (code, hint) = match error {
+                ureq::Error::Timeout(_) => (Code::DeadlineExceeded, RUNNING),
+                _ if cause.contains("fatal alert") => (
+                    Code::AuthenticationFailed,
+                    "the service takes certificates of its authorities that are valid",
+                ),
+                _ if cause.contains("certificate") => (
+                    Code::ServerUntrusted,
+                    "name its authority in SSL_CERT_FILE, or trust it in the system",
+                ),
+                _ => (Code::ConnectionRefused, RUNNING),
             };
             Fault::new(code, OPERATION, cause)
                 .path(&self.url)
@@ -311,7 +333,7 @@ impl ServiceClient {
         let text = Self::written(submission)?;
         let request = self.agent.post(format!("{}/api/v1/jobs", self.url));
         let request = request
-            .header("Authorization", self.authorization())
+            .header(self.credential, self.authorization())
             .header("Content-Type", "application/json")
             .header("Idempotency-Key", key);
         self.read(request.send(text))
@@ -331,7 +353,7 @@ impl ServiceClient {
             .timeout_recv_response(Some(TIMEOUT_OF_LIST))
             .build();
         let request = request
-            .header("Authorization", self.authorization())
+            .header(self.credential, self.authorization())
             .header("Content-Type", "application/x-ndjson")
             .header("Idempotency-Key", key);
         self.read(request.send(SendBody::from_reader(lines)))
@@ -381,7 +403,7 @@ impl ServiceClient {
         let request = self
             .agent
             .post(format!("{}/api/v1/jobs/{id}:{change}", self.url));
-        let request = request.header("Authorization", self.authorization());
+        let request = request.header(self.credential, self.authorization());
         self.read(request.send_empty())
     }
 
@@ -396,7 +418,7 @@ impl ServiceClient {
     ) -> Result<(), Fault> {
         let path = format!("{}/api/v1/jobs/{id}/manifest", self.url);
         let request = self.agent.get(path);
-        let request = request.header("Authorization", self.authorization());
+        let request = request.header(self.credential, self.authorization());
         // As long as it needs to be.
         let request = request.config().timeout_global(None).build();
         let mut answer = match request.call() {
@@ -421,7 +443,7 @@ impl ServiceClient {
     pub fn set(&self, id: JobId, settings: &JobSettings) -> Result<JobDetail, Fault> {
         let request = self.agent.patch(format!("{}/api/v1/jobs/{id}", self.url));
         let request = request
-            .header("Authorization", self.authorization())
+            .header(self.credential, self.authorization())
             .header("Content-Type", "application/json");
         self.read(request.send(Self::written(settings)?))
     }
@@ -434,7 +456,7 @@ impl ServiceClient {
     pub fn schedule(&self, schedule: &ScheduleSubmission, key: &str) -> Result<Schedule, Fault> {
         let request = self.agent.post(format!("{}/api/v1/schedules", self.url));
         let request = request
-            .header("Authorization", self.authorization())
+            .header(self.credential, self.authorization())
             .header("Content-Type", "application/json")
             .header("Idempotency-Key", key);
         self.read(request.send(Self::written(schedule)?))
@@ -457,7 +479,7 @@ impl ServiceClient {
     pub fn delete_schedule(&self, id: ScheduleId) -> Result<(), Fault> {
         let url = format!("{}/api/v1/schedules/{id}", self.url);
         let request = self.agent.delete(url);
-        let request = request.header("Authorization", self.authorization());
+        let request = request.header(self.credential, self.authorization());
         self.text(request.call()).map(drop)
     }
 
@@ -467,7 +489,7 @@ impl ServiceClient {
     /// The service can't be reached, has no such job, or the job hasn't ended.
     pub fn delete(&self, id: JobId) -> Result<(), Fault> {
         let request = self.agent.delete(format!("{}/api/v1/jobs/{id}", self.url));
-        let request = request.header("Authorization", self.authorization());
+        let request = request.header(self.credential, self.authorization());
         self.text(request.call()).map(drop)
     }
     fn send<T: DeserializeOwned>(
@@ -476,14 +498,14 @@ impl ServiceClient {
         body: &impl Serialize,
     ) -> Result<T, Fault> {
         let request = request
-            .header("Authorization", self.authorization())
+            .header(self.credential, self.authorization())
             .header("Content-Type", "application/json");
         self.read(request.send(Self::written(body)?))
     }
 
     fn remove(&self, path: &str) -> Result<(), Fault> {
         let request = self.agent.delete(format!("{}/api/v1/{path}", self.url));
-        let request = request.header("Authorization", self.authorization());
+        let request = request.header(self.credential, self.authorization());
         self.text(request.call()).map(drop)
     }
 

@@ -25,6 +25,7 @@ mod access;
 #[expect(unused_qualifications, reason = "in what utoipa makes of parameters")]
 mod api;
 mod bodies;
+mod channel;
 mod client;
 mod concurrency;
 mod curve;
@@ -60,6 +61,7 @@ mod shared;
 mod spec;
 mod state;
 mod store;
+mod strangers;
 mod tally;
 mod time;
 mod tls;
@@ -88,7 +90,7 @@ pub use model::{
 pub use places::{PlaceEntry, PlaceKind, PlaceListing};
 pub use secret::{SecretInfo, SecretKind};
 pub use secrets::{SecretPage, SecretRequest};
-pub use service::{JobLimits, Service, ServiceHandle, ServiceOptions, backup};
+pub use service::{JobLimits, Service, ServiceHandle, ServiceOptions, TlsListener, backup};
 pub use sessions::Sessions;
 pub use spec::{JobSettings, ScheduleSubmission, Submission};
 pub use state::{Actor, Change, Rest, State, StateName, WorkerId};

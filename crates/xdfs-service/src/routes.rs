@@ -22,6 +22,7 @@ use axum::{Extension, Router};
 use xdfs::{Code, Fault};
 
 use crate::access::{Scope, User};
+use crate::channel::Channel;
 use crate::etag::conditional;
 use crate::id::{JobId, ScheduleId};
 use crate::page::{PageProblem, login, settings};
@@ -138,12 +139,15 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .merge(account_pages)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(&shared), page_user));
-    let open = Router::new()
+    let watched = Router::new()
         .route("/healthz", get(api::health))
         .route("/metrics", get(api::metrics))
+        .route("/readyz", get(api::ready))
+        .layer(from_fn_with_state(Arc::clone(&shared), operator));
+    let open = Router::new()
+        .merge(watched)
         .route("/login", get(login::show).post(login::log_in))
         .route("/logout", post(login::log_out))
-        .route("/readyz", get(api::ready))
         .route("/api/v1/challenges", post(logins::challenge))
         .route("/api/v1/logins", post(logins::log_in))
         .route("/api/v1/openapi.json", get(openapi::document))
@@ -183,11 +187,13 @@ fn refuse_scope(user: &User, needed: Scope) -> Result<(), Problem> {
 /// Finds out whose request it is, and whether its token is good for such requests.
 async fn identify(shared: &Shared, request: &mut Request) -> Result<(), Problem> {
     let (method, headers) = (request.method(), request.headers());
-    let user = shared
-        .access
-        .user(&shared.store, peer(request), method, headers);
+    let channel = request.extensions().get::<Channel>();
+    let channel = channel.cloned().unwrap_or_default();
+    let (access, store) = (&shared.access, &shared.store);
+    let user = access.user(store, peer(request), method, headers, &channel);
     let user = user.await?;
-    let user = user.ok_or_else(|| Problem::unauthorized(shared.access.people.has_users()))?;
+    let user = user.ok_or_else(|| Problem::unauthorized(access.people.has_users()))?;
+    channel.is_known();
     refuse_scope(&user, needed(request.method()))?;
     request.extensions_mut().insert(user);
     Ok(())
@@ -208,6 +214,25 @@ async fn api_user(
     next: Next,
 ) -> Result<Response, Problem> {
     identify(&shared, &mut request).await?;
+    Ok(next.run(request).await)
+}
+
+/// Lets an administrator see what this machine sees without a login.
+async fn operator(
+    State(shared): State<Arc<Shared>>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    let channel = request.extensions().get::<Channel>();
+    if channel.is_some_and(Channel::is_protected) {
+        identify(&shared, &mut request).await?;
+        let user = request.extensions().get::<User>();
+        if !user.is_some_and(User::sees_all) {
+            let cause = "it is about all users, for administrators";
+            let fault = Fault::new(Code::PermissionDenied, "answer the request", cause);
+            return Err(fault.into());
+        }
+    }
     Ok(next.run(request).await)
 }
 

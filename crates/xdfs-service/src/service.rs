@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{Notify, watch};
-use xdfs::security::trusted;
+use xdfs::security::{HttpsTls, trusted};
 use xdfs::{Code, Fault, raise_descriptor_limit};
 
 use crate::access::{Access, People, ServiceUsers};
@@ -44,6 +44,8 @@ const DATABASE_FILE: &str = "service.db";
 pub struct ServiceOptions {
     /// The address to listen on, of this machine only: there is no TLS.
     pub listen: SocketAddr,
+    /// Where it listens for others too; `None` for nowhere.
+    pub tls: Option<TlsListener>,
     /// The state folder, made if missing: database, token, journals. One service has it at a time.
     pub data: PathBuf,
     /// A database of PostgreSQL, which several services may share; `None` for SQLite in the folder.
@@ -73,6 +75,15 @@ pub struct ServiceOptions {
     pub secrets_key: Option<PathBuf>,
     /// The sessions with servers.
     pub sessions: Sessions,
+}
+
+/// Where a service listens for other machines.
+#[derive(Debug)]
+pub struct TlsListener {
+    /// The address.
+    pub listen: SocketAddr,
+    /// Its TLS: that of [`ServiceUsers::with_certificates`].
+    pub tls: HttpsTls,
 }
 
 /// Most jobs that run at the same time on all services with the same database.
@@ -107,6 +118,7 @@ pub struct Service {
     runtime: Runtime,
     listener: TcpListener,
     address: SocketAddr,
+    protected: Option<(TcpListener, SocketAddr, HttpsTls)>,
     shared: Arc<Shared>,
     public_url: Option<String>,
     keep: Option<Duration>,
@@ -195,6 +207,7 @@ impl Service {
     pub fn bind(options: ServiceOptions) -> Result<Self, Fault> {
         let ServiceOptions {
             listen,
+            tls,
             data,
             database,
             journals,
@@ -219,7 +232,7 @@ impl Service {
             let cause = "without TLS it listens on this machine only";
             return Err(Fault::new(Code::InvalidArgument, START, cause)
                 .path(listen.to_string())
-                .hint("name 127.0.0.1 or [::1], and reach it through ssh -L or a proxy with TLS"));
+                .hint("name 127.0.0.1 or [::1], and --listen-tls for other machines"));
         }
         // A browser that watches a job holds a connection.
         raise_descriptor_limit();
@@ -238,7 +251,7 @@ impl Service {
             .enable_all()
             .build()
             .map_err(|error| Fault::from_io(START, "", &error))?;
-        let (store, process, listener) = runtime.block_on(async {
+        let (store, process, (listener, address), protected) = runtime.block_on(async {
             let store = match &database {
                 Some(url) => Store::open_shared(url).await?,
                 None => Store::open(&data.join(DATABASE_FILE)).await?,
@@ -252,19 +265,22 @@ impl Service {
             if sealed.is_some_and(|sealed| !sealing.has_sealed(&sealed)) {
                 tracing::warn!("another key has sealed the secrets: jobs can't use them");
             }
-            let listener = TcpListener::bind(listen).await;
-            let listener = listener
-                .map_err(|error| Fault::from_io("listen on", listen.to_string(), &error))?;
-            Ok::<_, Fault>((store, process, listener))
+            let protected = match tls {
+                Some(TlsListener { listen, tls }) => {
+                    let (listener, address) = bind(listen).await?;
+                    Some((listener, address, tls))
+                }
+                None => None,
+            };
+            Ok::<_, Fault>((store, process, bind(listen).await?, protected))
         })?;
-        let address = listener.local_addr();
-        let address = address.map_err(|error| Fault::from_io(START, "", &error))?;
         let manifest_key = ManifestKey::new(&data)?;
         let webhooks = Webhooks::new(webhooks, &data)?;
         let (people, sealing) = (Arc::new(People::new(users)), Arc::new(sealing));
         let access = Access::new(
             &data,
             address.port(),
+            protected.as_ref().map(|(_, address, _)| *address),
             public_url.as_deref(),
             Arc::clone(&people),
         )?;
@@ -300,6 +316,7 @@ impl Service {
             runtime,
             listener,
             address,
+            protected,
             shared: Arc::new(shared),
             public_url,
             keep,
@@ -318,6 +335,13 @@ impl Service {
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// The URL at which it listens for other machines, if it does.
+    #[must_use]
+    pub fn tls_url(&self) -> Option<String> {
+        let (_, address, _) = self.protected.as_ref()?;
+        Some(format!("https://{address}"))
     }
 
     /// The URL under which others reach it.
@@ -361,13 +385,14 @@ impl Service {
         let Self {
             runtime,
             listener,
+            protected,
             shared,
             keep,
             data,
             _lock: lock,
             ..
         } = self;
-        let result = runtime.block_on(serve(listener, Arc::clone(&shared), keep));
+        let result = runtime.block_on(serve(listener, protected, Arc::clone(&shared), keep));
         runtime.block_on(shared.store.close());
         let _ = fs::remove_file(data.join(URL_FILE));
         // The folder is free once nothing uses it any more.
@@ -377,8 +402,20 @@ impl Service {
     }
 }
 
+/// Listens, and returns the address, whose port may have been free to choose.
+async fn bind(listen: SocketAddr) -> Result<(TcpListener, SocketAddr), Fault> {
+    let bound = async {
+        let listener = TcpListener::bind(listen).await?;
+        let address = listener.local_addr()?;
+        Ok::<_, std::io::Error>((listener, address))
+    };
+    let bound = bound.await;
+    bound.map_err(|error| Fault::from_io("listen on", listen.to_string(), &error))
+}
+
 async fn serve(
     listener: TcpListener,
+    protected: Option<(TcpListener, SocketAddr, HttpsTls)>,
     shared: Arc<Shared>,
     keep: Option<Duration>,
 ) -> Result<(), Fault> {
@@ -389,7 +426,18 @@ async fn serve(
     let closing = shared.closing.subscribe();
     let sending = tokio::spawn(deliveries::run(Arc::clone(&shared), closing));
     let closing = shared.closing.subscribe();
-    let served = listen::serve(listener, router(Arc::clone(&shared)), closing).await;
+    let router = router(Arc::clone(&shared));
+    let for_others = async {
+        let Some((listener, address, tls)) = protected else {
+            return Ok(());
+        };
+        let closing = shared.closing.subscribe();
+        let tls = listen::Tls::new(tls, address);
+        listen::serve(listener, Some(tls), router.clone(), closing).await
+    };
+    let here = listen::serve(listener, None, router.clone(), closing);
+    let (served, for_others) = tokio::join!(here, for_others);
+    let served = served.and(for_others);
     // After a failure of the listener too.
     shared.closing.send_replace(true);
     if let Err(error) = working.await {

@@ -194,7 +194,7 @@ impl Webhooks {
         };
         let allow: Arc<[Network]> = options.allow.into();
         let config = Agent::config_builder()
-            .tls_config(tls())
+            .tls_config(tls(None))
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)

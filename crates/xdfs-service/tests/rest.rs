@@ -4,6 +4,8 @@
 
 #[path = "rest/browser.rs"]
 mod browser;
+#[path = "rest/certificates.rs"]
+mod certificates;
 #[path = "rest/deployment.rs"]
 mod deployment;
 #[path = "rest/hostile.rs"]
@@ -80,6 +82,7 @@ impl Drop for Scene {
 fn options(data: PathBuf) -> ServiceOptions {
     ServiceOptions {
         listen: "127.0.0.1:0".parse().unwrap(),
+        tls: None,
         data,
         database: None,
         journals: None,

@@ -67,6 +67,7 @@ impl Scene {
         let (server, server_url, serving) = serve(&root, "127.0.0.1:0");
         let service = Service::bind(ServiceOptions {
             listen: "127.0.0.1:0".parse().unwrap(),
+            tls: None,
             data: folder.path().join("data"),
             database: None,
             journals: None,

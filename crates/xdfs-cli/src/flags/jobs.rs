@@ -67,7 +67,9 @@ Examples:
 In the file of --config, which is that of `xdfs serve`, the service reads folder, owner, audit,
 [limits] and:
   [service]
-  administrators = [\"alice\"]             # they see and change the jobs of all users"
+  administrators = [\"alice\"]             # they see and change the jobs of all users
+  listen_tls = \"0.0.0.0:2781\"            # as --listen-tls, by which also [certificate] and
+                                         # [client_certificates] are read"
 )]
 pub(crate) struct ServiceFlags {
     #[command(subcommand)]
@@ -77,8 +79,15 @@ pub(crate) struct ServiceFlags {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:2780")]
     pub(crate) listen: SocketAddr,
 
-    /// The URL under which others reach the service, if a proxy with TLS is in front of it, such as
-    /// https://copies.example. Logins by keys are for this name, and so is the printed link.
+    /// The address and port to listen on for other machines, by TLS, with the certificate of the
+    /// server of --config: users log in by certificates too, where the file has
+    /// [client_certificates]. Default: listen_tls in the file, or nowhere.
+    #[arg(long, value_name = "ADDRESS", requires = "config")]
+    pub(crate) listen_tls: Option<SocketAddr>,
+
+    /// The URL under which others reach the service, such as https://copies.example: that of a
+    /// proxy with TLS in front of it, or of --listen-tls. Logins by keys are for this name, and so
+    /// is the printed link.
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) public_url: Option<String>,
 
@@ -233,6 +242,18 @@ pub(crate) struct WayFlags {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
         conflicts_with = "service_token")]
     pub(crate) service_key: Option<PathBuf>,
+
+    /// Log in by the X.509 certificate chain in a PEM file, to a service that has TLS of its own
+    /// and maps the name in the certificate to a user.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+        requires_all = ["service_cert_key", "service"],
+        conflicts_with_all = ["service_token", "service_user", "service_key"])]
+    pub(crate) service_cert: Option<PathBuf>,
+
+    /// The private key for --service-cert, as PEM.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+        requires = "service_cert")]
+    pub(crate) service_cert_key: Option<PathBuf>,
 }
 
 /// The way to the service, and the form of what it answers.

@@ -80,6 +80,7 @@ const MORE_SETTINGS: &str = "  [metrics]                # as --metrics
   \"*\" = \"{user}\"         # everybody else who is known; without it they are refused
   [service]                # for `xdfs service --config`
   administrators = [\"alice\"]
+  listen_tls = \"0.0.0.0:2781\"
 
 Examples:
   xdfs serve --root /srv/data

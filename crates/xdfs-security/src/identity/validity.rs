@@ -54,6 +54,12 @@ impl Validity {
         self.not_after
     }
 
+    /// Whether it holds at the time `now_unix`, in seconds since 1970.
+    #[must_use]
+    pub fn holds_at(&self, now_unix: i64) -> bool {
+        (self.not_before..=self.not_after).contains(&now_unix)
+    }
+
     /// Its state at the time `now_unix`, in seconds since 1970.
     #[must_use]
     pub fn at(&self, now_unix: i64) -> Timeliness {

@@ -12,6 +12,7 @@ use xdfs::Fault;
 use super::challenge::KEY_PREFIX;
 use super::secret::{Secret, digest};
 use super::{Access, Proof, Scope, User, header};
+use crate::channel::Channel;
 use crate::listed::bytes_of;
 use crate::store::{Session, Store};
 use crate::time::Time;
@@ -77,6 +78,7 @@ impl Access {
         &self,
         store: &Store,
         headers: &HeaderMap,
+        channel: &Channel,
         secret: &str,
     ) -> Result<Option<String>, Fault> {
         let made = {
@@ -87,7 +89,7 @@ impl Access {
             return Ok(None);
         }
         let owner = self.people.owner.clone();
-        self.begin_session(store, headers, owner, None)
+        self.begin_session(store, headers, channel, owner, None)
             .await
             .map(Some)
     }
@@ -101,7 +103,7 @@ impl Access {
     pub(crate) async fn log_in_by_password(
         &self,
         store: &Store,
-        peer: SocketAddr,
+        (peer, channel): (SocketAddr, &Channel),
         headers: &HeaderMap,
         user: String,
         password: String,
@@ -110,7 +112,7 @@ impl Access {
         let Some(version) = checked else {
             return Ok(None);
         };
-        self.begin_session(store, headers, user, Some(version))
+        self.begin_session(store, headers, channel, user, Some(version))
             .await
             .map(Some)
     }
@@ -120,6 +122,7 @@ impl Access {
         &self,
         store: &Store,
         headers: &HeaderMap,
+        channel: &Channel,
         owner: String,
         password_version: Option<String>,
     ) -> Result<String, Fault> {
@@ -135,7 +138,7 @@ impl Access {
         store
             .add_session(&digest(cookie.as_str()), &session, ends_at)
             .await?;
-        Ok(self.set_cookie(headers, cookie.as_str(), SESSION_LIFE))
+        Ok(self.set_cookie(headers, channel, cookie.as_str(), SESSION_LIFE))
     }
 
     /// Ends the session of a browser. Returns the value of the header that takes its cookie away.
@@ -146,16 +149,25 @@ impl Access {
         &self,
         store: &Store,
         headers: &HeaderMap,
+        channel: &Channel,
     ) -> Result<String, Fault> {
         if let Some(cookie) = self.cookie(headers) {
             store.end_session(&digest(cookie)).await?;
         }
-        Ok(self.set_cookie(headers, "", Duration::ZERO))
+        Ok(self.set_cookie(headers, channel, "", Duration::ZERO))
     }
 
-    fn set_cookie(&self, headers: &HeaderMap, value: &str, life: Duration) -> String {
+    fn set_cookie(
+        &self,
+        headers: &HeaderMap,
+        channel: &Channel,
+        value: &str,
+        life: Duration,
+    ) -> String {
         let (name, life) = (&self.cookie, life.as_secs());
-        let is_https = header(headers, ORIGIN).is_some_and(|origin| origin.starts_with("https://"))
+        let is_https = channel.is_protected()
+            // A proxy in front has it.
+            || header(headers, ORIGIN).is_some_and(|origin| origin.starts_with("https://"))
             // A link has no origin.
             || self.tls_host.as_deref().is_some_and(|host| header(headers, HOST) == Some(host));
         let secure = if is_https { "; Secure" } else { "" };

@@ -6,6 +6,7 @@
 //!   owner     the token file of the state folder
 //!   token     API tokens, with a scope and an end
 //!   challenge logins by keys, and the sessions that they begin
+//!   people    the certificates of clients, which TLS has verified
 //!   browser   logins, cookies, and which pages may send requests
 //! ```
 
@@ -39,6 +40,7 @@ pub use self::record::{Scope, Token};
 pub(crate) use self::secret::{Secret, digest, hex, random};
 pub(crate) use self::token::new_token;
 pub use self::token::{NewToken, TokenPage, TokenRequest};
+use crate::channel::{Chain, Channel};
 use crate::store::Store;
 
 /// The user of a request, and what it may do.
@@ -61,6 +63,8 @@ pub(crate) enum Proof {
     Session(String),
     /// The API token with this id.
     Token(String),
+    /// The certificates of the connection.
+    Certificate(Chain),
 }
 
 impl User {
@@ -104,20 +108,25 @@ fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
 }
 
 impl Access {
-    /// The access to a service with this state folder and port, whose other name is that of a
-    /// public URL. Browsers send the cookies of one port to others.
+    /// The access to a service with this state folder and port, which listens with TLS at another
+    /// address too, and whose other name is that of a public URL. Browsers send the cookies of one
+    /// port to others.
     ///
     /// # Errors
     /// The token can't be read or made, or the URL is none of HTTP.
     pub(crate) fn new(
         folder: &Path,
         port: u16,
+        tls: Option<SocketAddr>,
         public_url: Option<&str>,
         people: Arc<People>,
     ) -> Result<Self, Fault> {
-        let mut hosts = ["127.0.0.1", "localhost", "[::1]"]
-            .map(|host| format!("{host}:{port}"))
-            .to_vec();
+        let local = |port| ["127.0.0.1", "localhost", "[::1]"].map(|host| format!("{host}:{port}"));
+        let mut hosts = local(port).to_vec();
+        if let Some(address) = tls {
+            hosts.extend(local(address.port()));
+            hosts.push(address.to_string());
+        }
         if let Some(url) = public_url {
             let host = host_of(url).ok_or_else(|| {
                 let cause = "it isn't http://HOST:PORT or https://HOST:PORT";
@@ -157,6 +166,7 @@ impl Access {
         peer: SocketAddr,
         method: &Method,
         headers: &HeaderMap,
+        channel: &Channel,
     ) -> Result<Option<User>, Fault> {
         if headers.contains_key(AUTHORIZATION) {
             let (way, proof) = header(headers, AUTHORIZATION)
@@ -175,11 +185,38 @@ impl Access {
                 _ => Ok(None),
             };
         }
-        // Pages of another port are of the same site, whatever the cookie says about sites.
+        // Pages of another port are of the same site, whatever the cookie says about sites; and a
+        // browser shows its certificate to whatever page makes it ask.
         if !method.is_safe() && !is_of_own_page(headers) {
             return Ok(None);
         }
-        self.user_of_session(store, headers).await
+        match self.user_of_session(store, headers).await? {
+            Some(user) => Ok(Some(user)),
+            None => self.user_of_certificate(peer, channel).await,
+        }
+    }
+
+    /// The user of the certificates that the client has shown.
+    async fn user_of_certificate(
+        &self,
+        peer: SocketAddr,
+        channel: &Channel,
+    ) -> Result<Option<User>, Fault> {
+        let Some(chain) = channel.certificates() else {
+            return Ok(None);
+        };
+        if channel.user().is_none() {
+            let checked = self.people.check_certificate(peer, Arc::clone(chain));
+            let Some(name) = checked.await? else {
+                return Ok(None);
+            };
+            channel.logged_in(&name);
+        }
+        // Again for each request: a connection may last.
+        let name = channel.user().unwrap_or_default();
+        let is_good = self.people.has_certificate(name, chain);
+        let proof = || Proof::Certificate(Arc::clone(chain));
+        Ok(is_good.then(|| self.proved(name.to_owned(), Scope::Admin, proof())))
     }
 
     async fn user_of_password(&self, peer: SocketAddr, proof: &str) -> Result<Option<User>, Fault> {
@@ -209,6 +246,7 @@ impl Access {
                 let row = store.token(id).await?;
                 Ok(row.is_some() && self.people.knows(&user.name)?)
             }
+            Proof::Certificate(chain) => Ok(self.people.has_certificate(&user.name, chain)),
         }
     }
 }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use xdfs::security::{
-    Access as UserAccess, Evidence, Peer, PublicKey, ServerSecurity, claimed_key,
+    Access as UserAccess, Evidence, HttpsTls, Peer, PublicKey, ServerSecurity, claimed_key,
 };
 use xdfs::{Code, Fault, Retry};
 
 use super::secret::{hex, is_same};
+use crate::channel::Chain;
 
 /// The front door in the audit log.
 const DOOR: &str = "service";
@@ -29,6 +30,26 @@ pub struct ServiceUsers {
 }
 
 impl ServiceUsers {
+    /// The same as [`Self::new`] makes, and by certificates too, with the TLS of these settings,
+    /// over which they come.
+    ///
+    /// # Errors
+    /// Those of [`Self::new`]; or the certificate, the authorities of clients or the grid map can't
+    /// be used.
+    pub fn with_certificates(
+        security: ServerSecurity,
+        administrators: impl IntoIterator<Item = String>,
+    ) -> Result<(Self, HttpsTls), Fault> {
+        let owner = security.owner.clone();
+        let (access, tls) = security.access_over_https()?;
+        let users = Self {
+            owner,
+            administrators: administrators.into_iter().collect(),
+            access,
+        };
+        Ok((users, tls))
+    }
+
     /// The users with passwords or keys of a server with these settings, which share its limits and
     /// its audit log. Its owner is that of the service, and an administrator.
     ///
@@ -151,6 +172,31 @@ impl People {
             Ok(key.map(|key| (login.user.clone(), key)))
         };
         self.checked(peer, check).await
+    }
+
+    /// Logs in the user of certificates that TLS has verified, from this address: the first one
+    /// that the grid map has for them. `None` if it has none, or there are no users.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub(super) async fn check_certificate(
+        &self,
+        peer: SocketAddr,
+        chain: Chain,
+    ) -> Result<Option<String>, Fault> {
+        let check = move |access: &UserAccess, peer: &Peer| {
+            let login = access.authenticate(peer, "", Evidence::Certificate(&chain))?;
+            access.record_login(peer, &login);
+            Ok(Some(login.user.clone()))
+        };
+        self.checked(peer, check).await
+    }
+
+    /// Whether certificates that have logged in a user would do so now: they are valid still, and
+    /// the grid map has them.
+    pub(super) fn has_certificate(&self, user: &str, chain: &[Vec<u8>]) -> bool {
+        let users = self.users.as_ref();
+        users.is_some_and(|users| users.access.maps_now(user, chain))
     }
 
     /// Checks a password from this address. Returns its version; `None` if it is wrong, or there

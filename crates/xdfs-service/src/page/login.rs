@@ -15,6 +15,7 @@ use xdfs::{Code, Fault};
 
 use super::{PageProblem, message, rendered};
 use crate::access::{is_of_own_page, local_path};
+use crate::channel::Channel;
 use crate::problem::Problem;
 use crate::shared::Shared;
 
@@ -68,6 +69,7 @@ pub(crate) struct LoginQuery {
 /// `GET /login?link=`: gives a browser its cookie; without a link, the form.
 pub(crate) async fn show(
     State(shared): State<Arc<Shared>>,
+    Extension(channel): Extension<Channel>,
     headers: HeaderMap,
     query: Result<Query<LoginQuery>, QueryRejection>,
 ) -> Result<Response, PageProblem> {
@@ -77,7 +79,7 @@ pub(crate) async fn show(
     }
     let access = &shared.access;
     let cookie = access
-        .log_in_by_link(&shared.store, &headers, &link)
+        .log_in_by_link(&shared.store, &headers, &channel, &link)
         .await?;
     Ok(match cookie {
         Some(cookie) => ([(SET_COOKIE, cookie)], Redirect::to("/")).into_response(),
@@ -106,6 +108,7 @@ fn foreign() -> Problem {
 pub(crate) async fn log_in(
     State(shared): State<Arc<Shared>>,
     peer: Option<Extension<ConnectInfo<SocketAddr>>>,
+    Extension(channel): Extension<Channel>,
     headers: HeaderMap,
     sent: Result<Form<LoginForm>, FormRejection>,
 ) -> Result<Response, PageProblem> {
@@ -125,7 +128,8 @@ pub(crate) async fn log_in(
     } = sent;
     let next = local_path(&next);
     let (store, access) = (&shared.store, &shared.access);
-    let logged_in = access.log_in_by_password(store, peer, &headers, user.clone(), password);
+    let (name, sender) = (user.clone(), (peer, &channel));
+    let logged_in = access.log_in_by_password(store, sender, &headers, name, password);
     let (status, failure, pause) = match logged_in.await {
         Ok(Some(cookie)) => {
             return Ok(([(SET_COOKIE, cookie)], Redirect::to(next)).into_response());
@@ -158,11 +162,13 @@ pub(crate) async fn log_in(
 /// `POST /logout`: ends the session of a browser.
 pub(crate) async fn log_out(
     State(shared): State<Arc<Shared>>,
+    Extension(channel): Extension<Channel>,
     headers: HeaderMap,
 ) -> Result<Response, PageProblem> {
     if !is_of_own_page(&headers) {
         return Err(foreign().into());
     }
-    let cookie = shared.access.log_out(&shared.store, &headers).await?;
+    let (store, access) = (&shared.store, &shared.access);
+    let cookie = access.log_out(store, &headers, &channel).await?;
     Ok(([(SET_COOKIE, cookie)], Redirect::to("/login")).into_response())
 }

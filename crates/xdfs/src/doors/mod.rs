@@ -20,6 +20,7 @@ pub use xdfs_access::{
     Findings, HostPort, ListensAt, Login, OpenDoor, PasswordExchange, Peer, Permit, SettingFault,
     Site, Standing,
 };
+pub use xdfs_crowd::{Crowd, Network};
 pub use xdfs_store::tally::Tally;
 
 pub(crate) use running::{Opened, check_addresses, check_names, run};

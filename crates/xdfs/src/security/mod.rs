@@ -5,6 +5,7 @@
 
 mod check;
 mod gate;
+mod https;
 mod identity;
 mod level;
 mod personal;
@@ -14,6 +15,7 @@ mod tunnels;
 
 pub use check::SettingsReport;
 pub(crate) use gate::{SecureGate, server_tls};
+pub use https::HttpsTls;
 pub(crate) use identity::SecureIdentity;
 pub use identity::{ClientSecurity, Credential, FirstUse};
 pub(crate) use level::{check_of_xdfs, of_xdfs};

@@ -18,6 +18,8 @@ use xdfs_security::token::{Config as TokenConfig, Verifier};
 use xdfs_security::trusted;
 use xdfs_security::tunnel::TunnelRules;
 
+use super::https::HttpsTls;
+
 /// The operation of faults about the server's folder.
 pub(super) const OPEN_FOLDER: &str = "open the folder of the server";
 
@@ -132,20 +134,45 @@ impl ServerSecurity {
         }
     }
 
-    /// The access of a door that serves no files, for the same users with the same passwords and
-    /// keys, limits and audit log. Certificates and tokens of issuers aren't accepted there: they
-    /// give rights to files.
+    /// The access of a door that serves no files and has no TLS, for the same users with the same
+    /// passwords and keys, limits and audit log. Tokens of issuers aren't accepted there: they give
+    /// rights to files.
     ///
     /// # Errors
     /// The folder or a file in it can't be made or read, or other users could have written it.
     pub fn access_without_files(self) -> Result<Access, Fault> {
+        self.access_of_grid(None)
+    }
+
+    /// The same for a door that speaks HTTP over TLS, which users of client certificates come in by
+    /// as well, with that TLS: the certificate and the authorities are those of the server.
+    ///
+    /// # Errors
+    /// Those of [`access_without_files`](Self::access_without_files); or the certificate, the
+    /// authorities or the grid map can't be used.
+    pub fn access_over_https(mut self) -> Result<(Access, HttpsTls), Fault> {
+        let (certificates, grid) = match self.client_authorities.take() {
+            Some((authorities, map)) => (
+                ClientCertificates::Optional(read_certificates(&authorities)?),
+                Some(GridMapFile::open(map)?),
+            ),
+            None => (ClientCertificates::None, None),
+        };
+        trusted::make_folder(OPEN_FOLDER, &self.folder)?;
+        trusted::check_folder(OPEN_FOLDER, &self.folder)?;
+        let (chain, key) = self.certificate_files()?;
+        let tls = HttpsTls(Reloading::new(chain, key, certificates)?);
+        Ok((self.access_of_grid(grid)?, tls))
+    }
+
+    fn access_of_grid(self, grid: Option<GridMapFile>) -> Result<Access, Fault> {
         trusted::make_folder(OPEN_FOLDER, &self.folder)?;
         trusted::check_folder(OPEN_FOLDER, &self.folder)?;
         Access::new(Parts {
             keys: key_lists(&self.folder, self.owner, self.owner_keys),
             users: UsersFile::new(self.folder.join("users")),
             tokens: None,
-            grid: None,
+            grid,
             exports: Exports::single(PathBuf::new(), Rights::NONE),
             tunnels: TunnelRules::default(),
             accounts: None,
@@ -155,13 +182,28 @@ impl ServerSecurity {
         })
     }
 
+    /// The files of the certificate chain and the key, which are made if none are named.
+    fn certificate_files(&self) -> Result<(PathBuf, PathBuf), Fault> {
+        match &self.certificate {
+            Some(files) => Ok(files.clone()),
+            None => {
+                ServerIdentity::load_or_make(&self.folder, &self.names)?;
+                Ok(ServerIdentity::files(&self.folder))
+            }
+        }
+    }
+
     /// Loads or creates the files of the settings, including the server's own key. `root` is served
     /// if there are no exports; either is restricted by `read_only`.
     ///
     /// The rules about tunnels aren't among the settings.
-    pub(super) fn load(self, root: PathBuf, read_only: bool) -> Result<(Parts, Reloading), Fault> {
+    pub(super) fn load(
+        mut self,
+        root: PathBuf,
+        read_only: bool,
+    ) -> Result<(Parts, Reloading), Fault> {
         // Before files are created that would belong to the wrong user.
-        let accounts = self.accounts.map(Accounts::new).transpose()?;
+        let accounts = self.accounts.take().map(Accounts::new).transpose()?;
         let (certificates, grid) = match &self.client_authorities {
             Some((authorities, map)) => (
                 ClientCertificates::Optional(read_certificates(authorities)?),
@@ -175,13 +217,7 @@ impl ServerSecurity {
         };
         trusted::make_folder(OPEN_FOLDER, &self.folder)?;
         trusted::check_folder(OPEN_FOLDER, &self.folder)?;
-        let (chain, key) = match self.certificate {
-            Some(files) => files,
-            None => {
-                ServerIdentity::load_or_make(&self.folder, &self.names)?;
-                ServerIdentity::files(&self.folder)
-            }
-        };
+        let (chain, key) = self.certificate_files()?;
         let identity = Reloading::new(chain, key, certificates)?;
         let mut exports = match self.exports {
             Some(config) => Exports::new(config)?,
