@@ -32,6 +32,7 @@ pub mod quote;
 pub mod range;
 pub mod receiver;
 pub mod sender;
+pub mod third_party;
 pub mod tunnel;
 pub mod wire;
 

@@ -13,6 +13,7 @@ pub use crate::attributes::{Attributes, Entry, FileKind, NO_TIME_NS, PartialFile
 use crate::delta::{Seed, Signatures};
 use crate::digest::{ChecksumKind, ChecksumValue, DigestKind};
 use crate::file::{Extent, FileAnswer, FileCall};
+use crate::third_party::{CopyStatus, ThirdPartyCall};
 
 /// Maximum number of listing parts that may be produced and not yet taken by the client.
 pub const PARTS_AHEAD_MAX: u32 = 8;
@@ -209,6 +210,8 @@ pub enum Call {
         /// A path that the caller may look at; nothing needs to be there.
         path: Vec<u8>,
     },
+    /// A call about copies between two acceptors.
+    ThirdParty(ThirdPartyCall),
     /// A file call.
     File(FileCall),
 }
@@ -272,6 +275,10 @@ pub enum Answer {
     /// Users and groups: for each one asked for, in their order, the same one by name instead of
     /// number, or by number instead of name. `None` if it is unknown, or isn't told.
     Accounts(Vec<Option<Account>>),
+    /// A capability: a secret for the acceptor that holds the key it is bound to.
+    Capability(String),
+    /// The state of a copy between two acceptors.
+    CopyStatus(Box<CopyStatus>),
     /// The answer to a file call.
     File(FileAnswer),
 }
@@ -321,6 +328,7 @@ impl Call {
             | Self::Signatures { path, .. } => path,
             Self::Rename { from, .. } | Self::Copy { from, .. } => from,
             Self::Seed(seed) => &seed.from,
+            Self::ThirdParty(call) => call.path(),
             Self::File(call) => call.path(),
         }
     }
@@ -353,6 +361,7 @@ impl Call {
             Self::RemovePartial { .. } => "remove the unfinished transfer",
             Self::LookUp { .. } => "look up users and groups for",
             Self::SettableOwners { .. } => "find out which owners can be set in",
+            Self::ThirdParty(call) => call.operation(),
             Self::File(call) => call.operation(),
         }
     }
@@ -375,6 +384,7 @@ impl Call {
                 | Self::ListPartial { .. }
                 | Self::LookUp { .. }
                 | Self::SettableOwners { .. }
+                | Self::ThirdParty(ThirdPartyCall::Status(_))
         )
     }
 
@@ -394,8 +404,20 @@ impl Call {
     /// Whether an answer has the right kind for this call.
     #[must_use]
     pub fn is_answered_by(&self, answer: &Answer) -> bool {
-        if let Self::File(call) = self {
-            return call.is_answered_by(answer);
+        match self {
+            Self::File(call) => return call.is_answered_by(answer),
+            Self::ThirdParty(call) => {
+                return matches!(
+                    (call, answer),
+                    (ThirdPartyCall::Delegate(_), Answer::Capability(_))
+                        | (
+                            ThirdPartyCall::Start(_) | ThirdPartyCall::Cancel(_),
+                            Answer::Done
+                        )
+                        | (ThirdPartyCall::Status(_), Answer::CopyStatus(_))
+                );
+            }
+            _ => {}
         }
         matches!(
             (self, answer),

@@ -2,9 +2,10 @@
 //! found by [`Call::check`] and [`Answer::check`] as well as by the decoder.
 
 use proptest::prelude::*;
-use xdfs_proto::digest::{ChecksumKind, ChecksumValue};
-use xdfs_proto::frame::{AnswerPart, CallRequest, FRAME_HEADER_BYTES, FrameHeader, Taken};
+use xdfs_proto::digest::{ChecksumKind, ChecksumValue, DigestKind};
+use xdfs_proto::frame::{AnswerPart, CallRequest, FRAME_HEADER_BYTES, FrameHeader, Resume, Taken};
 use xdfs_proto::path::{ACCOUNTS_MAX, Account, Answer, Attributes, Call, Entry, FileKind};
+use xdfs_proto::third_party::{CopyId, CopyOrder, Delegation, ThirdPartyCall};
 use xdfs_proto::wire::DecodeError;
 use xdfs_proto::{CallId, Code, Fault, Frame, Limits, Retry};
 
@@ -111,7 +112,45 @@ fn call() -> impl Strategy<Value = Call> {
         }),
         (path(), any::<u64>()).prop_map(|(path, length)| Call::Truncate { path, length }),
     ];
-    prop_oneof![read, names, values]
+    let third_party = (
+        any::<[u8; 16]>(),
+        any::<bool>(),
+        any::<[u8; 32]>(),
+        path(),
+        path(),
+    );
+    let third_party = third_party.prop_map(|(copy, flag, key, here, there)| {
+        let copy = CopyId(copy);
+        Call::ThirdParty(match here.len() % 3 {
+            0 => ThirdPartyCall::Delegate(Box::new(Delegation {
+                copy,
+                writes: flag,
+                holder: key,
+                bytes_max: u64::from_be_bytes([key[0]; 8]),
+                life_s: 1 + u32::from(key[1]),
+                path: here,
+            })),
+            1 => ThirdPartyCall::Start(Box::new(CopyOrder {
+                copy,
+                sends: flag,
+                detached: !flag,
+                overwrite: flag,
+                resume: Resume::Trust,
+                digest: DigestKind::Blake3,
+                channels: key[2].into(),
+                rate_bytes_per_s_max: key[3].into(),
+                key,
+                capability: "x".repeat(usize::from(key[4])),
+                addresses: vec!["host:2799".into(); 1 + usize::from(key[5] % 16)],
+                name: there.clone(),
+                here,
+                there,
+            })),
+            _ if flag => ThirdPartyCall::Status(copy),
+            _ => ThirdPartyCall::Cancel(copy),
+        })
+    });
+    prop_oneof![read, names, values, third_party]
 }
 
 fn attributes() -> impl Strategy<Value = Attributes> {

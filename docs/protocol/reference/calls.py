@@ -12,6 +12,7 @@ from wire import (
     read_block_size,
     read_checksum,
     read_checksum_kind,
+    read_digest,
     read_digest_kind,
     read_fault,
     read_mode,
@@ -21,6 +22,8 @@ from wire import (
     too_large,
 )
 
+RESUMES = ("never", "trust", "verify")
+COPY_STATES = ("connecting", "moving", "done", "unreachable", "failed")
 DATA_MAX = 61_440  # bytes that one call reads or writes
 KINDS = "file directory symlink fifo socket block-device character-device other".split()
 
@@ -246,6 +249,37 @@ def _locking(name, tail, write_tail):
     return read, write
 
 
+def _read_delegate(r, o):
+    c = {"writes": bool(o & 1), "copy": r.take(16), "holder": r.take(32), "bytes_max": r.number("Q")}
+    return {**c, "life_s": r.bounded("I", 1, 86_400, "life of a capability"), "path": r.path()}
+
+
+def _write_delegate(c):
+    body = c["copy"] + c["holder"] + pack("QI", c["bytes_max"], c["life_s"])
+    return c["writes"], body + string(c["path"])
+
+
+def _read_order(r, o):
+    c = {"overwrite": bool(o & 1), "sends": bool(o & 2), "detached": bool(o & 4), "copy": r.take(16)}
+    c["resume"] = RESUMES[r.bounded("B", 0, 2, "resume")]
+    c["digest"], c["channels"], c["rate_max"] = read_digest_kind(r), r.number("H"), r.number("Q")
+    c["key"], c["capability"], count = r.take(32), r.text(256), r.number("B")
+    if count > 16:
+        raise too_large("count of addresses")
+    c["addresses"] = [r.text(261) for _ in range(count)]
+    if not count:
+        raise malformed("count of addresses")
+    return {**c, "here": r.path(), "there": r.path(), "name_in_directory": r.path()}
+
+
+def _write_order(c):
+    body = c["copy"] + pack("BBHQ", RESUMES.index(c["resume"]), NAMES[c["digest"]], c["channels"], c["rate_max"])
+    body += c["key"] + string(c["capability"].encode()) + pack("B", len(c["addresses"]))
+    body += b"".join(string(address.encode()) for address in c["addresses"])
+    body += string(c["here"]) + string(c["there"]) + string(c["name_in_directory"])
+    return c["overwrite"] | c["sends"] << 1 | c["detached"] << 2, body
+
+
 # Operations: name, options that may be set, how the fields are read and written.
 CALLS = {
     0x01: ("stat", 1, lambda r, o: {"follow": bool(o), "path": r.path()}, lambda c: (c["follow"], string(c["path"]))),
@@ -295,6 +329,10 @@ CALLS = {
                       pack("q", c["unchanged_since_ns"] or 0) + string(c["path"]))),
     0x17: ("look-up", 0, _read_look_up, lambda c: (0, string(c["path"]) + _write_accounts(c["accounts"]))),
     0x18: _one_path("settable-owners"),
+    0x19: ("delegate", 1, _read_delegate, _write_delegate),
+    0x1A: ("start-copy", 7, _read_order, _write_order),
+    0x1B: ("copy-status", 0, lambda r, _: {"copy": r.take(16)}, lambda c: (0, c["copy"])),
+    0x1C: ("cancel-copy", 0, lambda r, _: {"copy": r.take(16)}, lambda c: (0, c["copy"])),
     0x20: ("open", 0xFF, _read_open, _write_open),
     0x21: ("read", 1, lambda r, o: {"locked": bool(o), "handle": _handle(r), "extents": _extents(r)},
            lambda c: (c["locked"], pack("I", c["handle"]) + _write_extents(c["extents"]))),
@@ -470,6 +508,25 @@ def _write_in_the_way(a):
     return pack("BQQ", 1 | lock["exclusive"] << 1 | given << 2, lock["offset"], lock["length"] or 0)
 
 
+def _read_copy_status(r):
+    a = {"state": COPY_STATES[r.bounded("B", 0, 4, "state of a copy")]}
+    options = r.bounded("B", 0, 3, "options of an answer")
+    a["bytes"] = r.number("Q")
+    a["bytes_total"] = _optional(r, "Q", options & 1, "length")
+    a["resumed_bytes"], a["channels"], a["elapsed_ms"] = r.number("Q"), r.number("H"), r.number("Q")
+    a["mtime_ns"] = _optional(r, "q", options & 2, "time")
+    a["digest"], a["target"] = read_digest(r), r.path()
+    return {**a, "fault": read_fault(r) if a["state"] in ("unreachable", "failed") else None}
+
+
+def _write_copy_status(a):
+    options = (a["bytes_total"] is not None) | (a["mtime_ns"] is not None) << 1
+    body = pack("BBQQ", COPY_STATES.index(a["state"]), options, a["bytes"], a["bytes_total"] or 0)
+    body += pack("QHQq", a["resumed_bytes"], a["channels"], a["elapsed_ms"], a["mtime_ns"] or 0)
+    body += encode_digest(a["digest"]) + string(a["target"])
+    return body + (encode_fault(a["fault"]) if a["fault"] else b"")
+
+
 _SPACE = ("total", "free", "available", "files", "files_free")
 CONTENTS = {
     0x00: ("fault", lambda r: {"fault": read_fault(r)}, lambda a: encode_fault(a["fault"])),
@@ -485,6 +542,8 @@ CONTENTS = {
     0x09: ("signatures", _read_signed, _write_signed),
     0x0A: ("partial", _read_partial, _write_partial),
     0x0B: ("accounts", lambda r: {"accounts": _read_accounts(r)}, lambda a: _write_accounts(a["accounts"])),
+    0x0C: ("capability", lambda r: {"capability": r.text(256)}, lambda a: string(a["capability"].encode())),
+    0x0D: ("copy-status", _read_copy_status, _write_copy_status),
     0x20: ("opened", _read_opened, _write_opened),
     0x21: ("data", _read_data,
            lambda a: pack("H", len(a["lengths"])) + b"".join(pack("I", n) for n in a["lengths"]) + a["bytes"]),

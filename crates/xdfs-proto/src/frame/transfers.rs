@@ -28,7 +28,7 @@ pub enum Resume {
 }
 
 impl Resume {
-    fn number(self) -> u8 {
+    pub(crate) fn number(self) -> u8 {
         match self {
             Self::Never => 0,
             Self::Trust => 1,
@@ -36,7 +36,7 @@ impl Resume {
         }
     }
 
-    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match r.u8("resume")? {
             0 => Ok(Self::Never),
             1 => Ok(Self::Trust),

@@ -13,7 +13,10 @@ use crate::delta::{Seed, Signatures};
 use crate::fault::Fault;
 use crate::file::{FileAnswer, FileCall};
 use crate::limits::Limits;
-use crate::wire::{DecodeError, Reader, Writer, check_mode, check_most, check_path, flag, present};
+use crate::third_party::{self, CAPABILITY_BYTES_MAX, CopyStatus, ThirdPartyCall};
+use crate::wire::{
+    DecodeError, FAULT_BYTES_MAX, Reader, Writer, check_mode, check_most, check_path, flag, present,
+};
 
 /// Size of an entry without its name.
 const ENTRY_BYTES: usize = ATTRIBUTES_BYTES + 2;
@@ -65,6 +68,8 @@ mod content {
     pub(super) const SIGNATURES: u8 = 0x09;
     pub(super) const PARTIAL: u8 = 0x0a;
     pub(super) const ACCOUNTS: u8 = 0x0b;
+    pub(super) const CAPABILITY: u8 = 0x0c;
+    pub(super) const COPY_STATUS: u8 = 0x0d;
 }
 
 /// Stat, SetTimes, SetOwner: follow a symbolic link.
@@ -137,7 +142,8 @@ impl Call {
             | operation::LIST_PARTIAL
             | operation::LOOK_UP
             | operation::SETTABLE_OWNERS => Some(0),
-            number => FileCall::options_defined(number),
+            number => ThirdPartyCall::options_defined(number)
+                .or_else(|| FileCall::options_defined(number)),
         }
     }
 
@@ -151,6 +157,7 @@ impl Call {
         check_path(self.path(), limits.path_bytes_max, "path")?;
         match self {
             Self::File(call) => call.check(limits)?,
+            Self::ThirdParty(call) => call.check(limits)?,
             Self::List {
                 cursor,
                 entries_max,
@@ -194,14 +201,16 @@ impl Call {
 
     /// Appends the operation, its options and its fields.
     pub(crate) fn encode(&self, w: &mut Writer<'_>) {
-        if let Self::File(call) = self {
-            return call.encode(w);
+        match self {
+            Self::File(call) => return call.encode(w),
+            Self::ThirdParty(call) => return call.encode(w),
+            _ => {}
         }
         let (number, options) = self.operation_and_options();
         w.u8(number);
         w.u8(options);
         match self {
-            Self::File(_) => {}
+            Self::File(_) | Self::ThirdParty(_) => {}
             Self::Stat { path, .. }
             | Self::RemoveFile { path }
             | Self::RemoveDirectory { path }
@@ -303,8 +312,8 @@ impl Call {
 
     fn operation_and_options(&self) -> (u8, u8) {
         match self {
-            // It encodes itself.
-            Self::File(_) => (0, 0),
+            // They encode themselves.
+            Self::File(_) | Self::ThirdParty(_) => (0, 0),
             Self::Stat { follow, .. } => (operation::STAT, flag(*follow, FOLLOW)),
             Self::List { .. } => (operation::LIST, 0),
             Self::MakeDirectory { mode, parents, .. } => (
@@ -474,6 +483,9 @@ impl Call {
                 accounts: account::decode_asked(r)?,
             },
             operation::SETTABLE_OWNERS => Self::SettableOwners { path: path(r)? },
+            third_party::operation::DELEGATE..=third_party::operation::CANCEL_COPY => {
+                Self::ThirdParty(ThirdPartyCall::decode(number, options, r, limits)?)
+            }
             number => Self::File(FileCall::decode(number, options, r, limits)?),
         })
     }
@@ -518,6 +530,8 @@ impl Answer {
                 account::check_found(accounts)?;
                 self.check_length(limits)
             }
+            Self::Capability(text) => check_most("capability", text.len(), CAPABILITY_BYTES_MAX),
+            Self::CopyStatus(status) => status.check(limits),
             Self::File(answer) => answer.check(),
             _ => Ok(()),
         }
@@ -538,6 +552,14 @@ impl Answer {
                 ENTRIES_FIXED_BYTES + cursor + entries.sum::<usize>()
             }
             Self::Target(target) => 256 + target.len(),
+            Self::CopyStatus(status) => {
+                let fault = status
+                    .fault
+                    .as_ref()
+                    .map_or(0, |_| FAULT_BYTES_MAX as usize);
+                256 + status.target.len() + fault
+            }
+            Self::Capability(text) => 256 + text.len(),
             Self::File(answer) => answer.body_bytes(),
             answer => 256 + answer.data_bytes(),
         }
@@ -610,6 +632,14 @@ impl Answer {
                 w.u8(content::ACCOUNTS);
                 account::encode_found(accounts, w);
             }
+            Ok(Self::Capability(text)) => {
+                w.u8(content::CAPABILITY);
+                w.text(text, CAPABILITY_BYTES_MAX);
+            }
+            Ok(Self::CopyStatus(status)) => {
+                w.u8(content::COPY_STATUS);
+                status.encode(w);
+            }
             Ok(Self::File(answer)) => answer.encode(w),
         }
     }
@@ -669,6 +699,8 @@ impl Answer {
                 Self::Partial { files, more }
             }
             content::ACCOUNTS => Self::Accounts(account::decode_found(r)?),
+            content::CAPABILITY => Self::Capability(r.text(CAPABILITY_BYTES_MAX, "capability")?),
+            content::COPY_STATUS => Self::CopyStatus(Box::new(CopyStatus::decode(r, limits)?)),
             number => match FileAnswer::decode(number, r)? {
                 Some(answer) => Self::File(answer),
                 None => return Err(DecodeError::Invalid("content of an answer")),

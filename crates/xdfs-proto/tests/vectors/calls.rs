@@ -122,10 +122,16 @@ pub(crate) fn call(id: CallId, call: &Call) -> Value {
                 .collect::<Value>(),
         }),
         Call::File(call) => crate::files::call(call),
+        Call::ThirdParty(call) => crate::third_party::call(call),
         other => panic!("{other:?} has no description"),
     };
-    let is_open_file = matches!(call, Call::File(call) if call.handle().is_some());
-    if !is_open_file {
+    let has_path = match call {
+        Call::File(call) => call.handle().is_none(),
+        // It has described its own.
+        Call::ThirdParty(_) => false,
+        _ => true,
+    };
+    if has_path {
         value["path"] = json!(hex(call.path()));
     }
     value["slot"] = json!(id.slot);
@@ -241,6 +247,8 @@ pub(crate) fn answer(id: CallId, part: u32, last: bool, answer: &Result<Answer, 
             })
         }
         Ok(Answer::File(answer)) => crate::files::answer(answer),
+        Ok(Answer::Capability(text)) => json!({ "answer": "capability", "capability": text }),
+        Ok(Answer::CopyStatus(status)) => crate::third_party::status(status),
         Ok(Answer::Copied { bytes }) => json!({ "answer": "copied", "bytes": wide(*bytes) }),
         Ok(other) => panic!("{other:?} has no description"),
     };
@@ -268,6 +276,7 @@ pub(crate) fn samples() -> Vec<(&'static str, Frame)> {
     samples.extend(changes());
     samples.extend(answers());
     samples.extend(deltas());
+    samples.extend(crate::third_party::samples());
     let taken = |parts, stop| {
         Frame::Taken(Taken {
             id: ID,

@@ -13,6 +13,7 @@ mod negative;
 mod packs;
 mod samples;
 mod session;
+mod third_party;
 
 use std::path::PathBuf;
 
