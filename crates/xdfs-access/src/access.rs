@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use xdfs_proto::tunnel::{Action, Target};
+use xdfs_proto::tunnel::{Action, Host, Target};
 use xdfs_proto::{Code, Fault};
 use xdfs_security::account::Accounts;
 use xdfs_security::audit::{Audit, Event, Kind};
@@ -17,6 +17,8 @@ use xdfs_security::guard::{Limits, Network};
 use xdfs_security::identity::Validity;
 use xdfs_security::key;
 use xdfs_security::password::{CachedUsers, PasswordClient, PasswordServer, UsersFile};
+use xdfs_security::third_party::ThirdPartyRules;
+use xdfs_security::ticket::Capability;
 use xdfs_security::token::Verifier;
 use xdfs_security::tunnel::TunnelRules;
 use xdfs_security::{Binding, Method, Principal};
@@ -34,6 +36,7 @@ use crate::ongoing::Ongoing;
 use crate::password::PasswordExchange;
 use crate::peer::{Evidence, Peer};
 use crate::rates::UserRates;
+use crate::third_party::{OneFile, ThirdPartyUser};
 use crate::tickets::Tickets;
 use crate::tunnels::TunnelUser;
 
@@ -59,6 +62,8 @@ pub struct Parts {
     pub exports: Exports,
     /// The rules about tunnels.
     pub tunnels: TunnelRules,
+    /// The servers that this one connects to for its users.
+    pub third_party: ThirdPartyRules,
     /// Local accounts of users; `None` to act as the server's user for everybody.
     pub accounts: Option<Accounts>,
     /// Limits on unauthenticated peers and on users.
@@ -89,6 +94,7 @@ pub struct Access {
     grid: Option<GridMapFile>,
     exports: Exports,
     tunnels: TunnelRules,
+    third_party: ThirdPartyRules,
     accounts: Option<Accounts>,
     rates: Option<Arc<UserRates>>,
     guard: Arc<LoginGuard>,
@@ -112,6 +118,8 @@ pub struct Admission {
     pub rate: Option<Arc<SharedRate>>,
     /// The user, to be asked about by [`Access::may_tunnel`].
     pub tunnels: TunnelUser,
+    /// The user, for copies with other servers.
+    pub third_party: ThirdPartyUser,
     /// What the admission rests on.
     pub standing: Standing,
     /// The session's permit within the user's limits, including its first connection.
@@ -166,6 +174,7 @@ impl Access {
             grid: parts.grid,
             exports: parts.exports,
             tunnels: parts.tunnels,
+            third_party: parts.third_party,
             accounts: parts.accounts,
             rates: rate.map(|rate| Arc::new(UserRates::new(rate))),
             guard: Arc::new(LoginGuard::new(parts.limits, audit_log, clock)),
@@ -207,6 +216,7 @@ impl Access {
             grid: parts.grid,
             exports: parts.exports.after(&self.exports),
             tunnels: parts.tunnels,
+            third_party: parts.third_party,
             accounts: parts.accounts,
             rates,
             guard: Arc::clone(&self.guard),
@@ -247,7 +257,7 @@ impl Access {
                 let users = self.users.current(self.clock.time());
                 users.is_ok_and(|users| users.contains(user))
             }
-            Basis::User => true,
+            Basis::Capability(_) | Basis::User => true,
         };
         let has_account = || match &self.accounts {
             None => standing.ids.is_none(),
@@ -340,9 +350,10 @@ impl Access {
             Some(Basis::Key(key)) => key.fingerprint(),
             _ => String::new(),
         };
-        let principal = self
+        let (principal, capability) = self
             .principal(user, evidence)
             .map_err(|fault| self.guard.refused(peer, user, Some(method), &shown, fault))?;
+        let basis = basis.or_else(|| capability.map(Basis::Capability));
         // Anonymous peers have proved nothing, and must not clear failures.
         if method != Method::Anonymous {
             self.guard.succeeded(peer, user, &principal.user);
@@ -472,9 +483,14 @@ impl Access {
             exports: self.exports.clone(),
             ids: ids.clone(),
         };
+        let inner: Arc<dyn Store> = match &login.basis {
+            Basis::Capability(capability) => Arc::new(OneFile::new(inner, capability.clone())),
+            _ => inner,
+        };
         Ok(Admission {
             user: user.clone(),
             tunnels: TunnelUser::new(principal.clone(), actor.clone(), ids.is_some()),
+            third_party: ThirdPartyUser::new(principal.clone(), actor.clone()),
             store: Arc::new(AuditedStore::new(inner, actor)),
             ids,
             standing,
@@ -523,6 +539,55 @@ impl Access {
         }
     }
 
+    /// Issues a capability: for one file, with the rights that its user has, and no more than this
+    /// session has.
+    ///
+    /// # Errors
+    /// [`Code::PermissionDenied`] in a session that isn't the user's own or whose rights are
+    /// limited; those of [`Tickets::issue`].
+    pub fn delegate(
+        &self,
+        user: &ThirdPartyUser,
+        capability: Capability,
+        life: Duration,
+    ) -> Result<String, Fault> {
+        let issue = || {
+            user.check_delegation()?;
+            self.tickets
+                .issue_capability(&user.principal.user, capability.clone(), life)
+        };
+        let issued = issue();
+        user.delegated(&capability, issued.as_ref().err().map(|fault| fault.code));
+        issued
+    }
+
+    /// Checks whether there is any server that this one would connect to for `user`.
+    ///
+    /// # Errors
+    /// [`Code::PermissionDenied`]: there is none.
+    pub fn check_copies(&self, user: &ThirdPartyUser, sends: bool) -> Result<(), Fault> {
+        if self.third_party.may_allow(&user.principal, sends) {
+            return Ok(());
+        }
+        let cause = "it connects to no other server for this user";
+        Err(Fault::new(Code::PermissionDenied, "start to copy", cause)
+            .hint("its administrator allows that with --connect-to"))
+    }
+
+    /// Whether the server may connect for `user` to `host` at `address`, to send a file there or to
+    /// fetch one.
+    #[must_use]
+    pub fn may_copy(
+        &self,
+        user: &ThirdPartyUser,
+        sends: bool,
+        host: (&Host, u16),
+        address: IpAddr,
+    ) -> bool {
+        self.third_party
+            .allows(&user.principal, sends, host, address)
+    }
+
     /// Takes a place for a connection of `user` through a tunnel. The permit is held as long as the
     /// connection.
     ///
@@ -534,35 +599,45 @@ impl Access {
         Ok(Permit::new(slot))
     }
 
-    /// Checks evidence of a single step.
-    fn principal(&self, user: &str, evidence: Evidence<'_>) -> Result<Principal, Fault> {
+    /// Checks evidence of a single step. Returns the capability too, if it is one.
+    fn principal(
+        &self,
+        user: &str,
+        evidence: Evidence<'_>,
+    ) -> Result<(Principal, Option<Capability>), Fault> {
         let wanted = (!user.is_empty()).then_some(user);
         let method = evidence.method();
+        let mut capability = None;
         let (user, scopes) = match evidence {
             Evidence::Anonymous => ("anonymous".to_owned(), Vec::new()),
             Evidence::Key { proof, binding } => {
                 let now = self.clock.unix_s();
                 (self.keys.admit(proof, user, binding, now)?, Vec::new())
             }
-            Evidence::Ticket { proof, binding } => self.tickets.redeem(proof, binding)?,
+            Evidence::Ticket { proof, binding } => {
+                let redeemed = self.tickets.redeem(proof, binding)?;
+                capability = redeemed.capability;
+                (redeemed.user, redeemed.scopes)
+            }
             Evidence::Token(token) => {
                 let verifier = self.tokens.as_ref().ok_or_else(|| not_taken(method))?;
                 let principal = verifier.verify(token, self.clock.unix_s_signed())?;
-                return same_user(principal, wanted);
+                return Ok((same_user(principal, wanted)?, None));
             }
             Evidence::Certificate(chain) => {
                 let map = self.grid.as_ref().ok_or_else(|| not_taken(method))?;
                 let chain: Vec<_> = chain.iter().map(|der| der.as_slice().into()).collect();
                 let map = map.current(self.clock.unix_s_signed());
-                return grid::authenticate(&chain, &map, wanted);
+                return Ok((grid::authenticate(&chain, &map, wanted)?, None));
             }
             Evidence::Password(_) => return Err(not_taken(method)),
         };
-        Ok(Principal {
+        let principal = Principal {
             user,
             method,
             scopes,
-        })
+        };
+        Ok((principal, capability))
     }
 
     /// Checks a plaintext password by a local challenge, so that nonexistent users take as long,

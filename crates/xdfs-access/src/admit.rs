@@ -31,6 +31,9 @@ pub trait CurrentAccess: Send + Sync + fmt::Debug {
     /// TLS with the server's certificate, for a new connection.
     fn tls(&self) -> Arc<ServerConfig>;
 
+    /// The key and the certificate of new connections, which needs no right to read their files.
+    fn signer(&self) -> Arc<ServerIdentity>;
+
     /// The key and the certificate, read again: for connections of the server's own, and for
     /// secrets that stay the same as long as the key.
     ///

@@ -34,6 +34,7 @@ mod password;
 mod peer;
 mod rates;
 mod site;
+mod third_party;
 mod tickets;
 mod tunnels;
 
@@ -49,5 +50,6 @@ pub use ongoing::Ongoing;
 pub use password::PasswordExchange;
 pub use peer::{Evidence, Peer};
 pub use site::Site;
+pub use third_party::ThirdPartyUser;
 pub use tickets::Tickets;
 pub use tunnels::TunnelUser;

@@ -7,6 +7,7 @@ use xdfs_security::Principal;
 use xdfs_security::export::Exports;
 use xdfs_security::grid::distinguished_name;
 use xdfs_security::key::PublicKey;
+use xdfs_security::ticket::Capability;
 use xdfs_security::token::Verifier;
 use xdfs_sys::ids::Ids;
 
@@ -26,6 +27,8 @@ pub(crate) enum Basis {
     Key(PublicKey),
     /// The settings of issuers.
     Token(Arc<Verifier>),
+    /// A capability, which its issuer's session has narrowed to one file.
+    Capability(Capability),
     /// The user's name alone.
     User,
 }
@@ -35,6 +38,7 @@ impl Login {
     pub(crate) fn fingerprint(&self) -> String {
         match &self.basis {
             Basis::Key(key) => key.fingerprint(),
+            Basis::Capability(capability) => capability.holder.to_string(),
             _ => String::new(),
         }
     }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use xdfs_proto::Fault;
-use xdfs_security::ticket::TicketBox;
-use xdfs_security::{Binding, Scope};
+use xdfs_security::Binding;
+use xdfs_security::ticket::{Capability, Redeemed, TicketBox};
 
 use crate::clock::Clock;
 
@@ -40,13 +40,30 @@ impl Tickets {
         Ok(text.as_str().to_owned())
     }
 
+    /// Issues a capability of `user`, valid for one session within `life`.
+    ///
+    /// # Errors
+    /// Those of [`issue`](Self::issue).
+    pub fn issue_capability(
+        &self,
+        user: &str,
+        capability: Capability,
+        life: Duration,
+    ) -> Result<String, Fault> {
+        let (now, life_s) = (self.clock.unix_s(), life.as_secs());
+        let text = self
+            .lock()
+            .issue_capability(user, capability, now, life_s)?;
+        Ok(text.as_str().to_owned())
+    }
+
     /// Checks the proof of a ticket on the channel with this `binding`, and consumes one use.
-    /// Returns its user and scopes.
+    /// Returns its rights.
     ///
     /// # Errors
     /// [`Code::AuthenticationFailed`](xdfs_proto::Code::AuthenticationFailed), always with the same
     /// text.
-    pub fn redeem(&self, proof: &[u8], binding: &Binding) -> Result<(String, Vec<Scope>), Fault> {
+    pub fn redeem(&self, proof: &[u8], binding: &Binding) -> Result<Redeemed, Fault> {
         let now = self.clock.unix_s();
         self.lock().redeem(proof, binding, now)
     }

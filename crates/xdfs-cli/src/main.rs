@@ -73,6 +73,7 @@ use clap::Parser;
 
 use console::Console;
 use context::Context;
+use cp::detached::{self, Asked};
 use flags::{Cli, Command, GridftpCommand, OutputFlags};
 use report::print_parsed;
 
@@ -110,6 +111,9 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Serve(flags) => serve::run(flags),
         Command::Cp(flags) => cp::run(context, &flags),
         Command::Sync(flags) => sync::run(context, &flags),
+        Command::Status(flags) => detached::run(context, &flags, Asked::Status),
+        Command::Wait(flags) => detached::run(context, &flags, Asked::Wait),
+        Command::Cancel(flags) => detached::run(context, &flags, Asked::Cancel),
         Command::Shell(flags) => shell::run(context, &flags),
         Command::Ls(flags) => paths::ls(context, &flags),
         Command::Stat(flags) => paths::stat(context, &flags),

@@ -234,7 +234,7 @@ impl Flow {
                 Direction::OutOf => LimitedBy::SourceRead,
             }),
             is_skipped: false,
-            is_direct: false,
+            passage: None,
             has_cut_time: false,
         })
     }

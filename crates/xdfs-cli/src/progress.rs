@@ -317,7 +317,7 @@ mod tests {
             target: b"/x".to_vec(),
             time_shares: TimeShares::only(LimitedBy::Network),
             is_skipped: false,
-            is_direct: false,
+            passage: None,
             has_cut_time: false,
         };
         assert_eq!(result(&done), "268 MB in 134 ms, 2.00 GB/s, 1 channel");

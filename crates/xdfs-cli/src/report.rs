@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use xdfs::record::{Record, Totals};
 use xdfs::security::FirstUse;
 use xdfs::{
-    Deletion, DigestValue, Fault, PathDecision, Progress, Quoting, RemotePlace, StandardOutput,
-    SyncResult, SyncStep, TransferResult, TreeResult,
+    Deletion, DigestValue, Fault, Passage, PathDecision, Progress, Quoting, RemotePlace,
+    StandardOutput, SyncResult, SyncStep, TransferResult, TreeResult,
 };
 
 use crate::console::{Console, printable, wants_color, warning_text};
@@ -331,9 +331,13 @@ impl Reporter {
             self.console.info(&format!("{}: {result}", label.name()));
         }
         if self.console.is_verbose() && !self.run.dry_run {
-            let how = match result.is_direct {
-                true => "straight from one server to the other".to_owned(),
-                false => progress::verdict(&result.time_shares),
+            let how = match &result.passage {
+                Some(Passage::Direct) => "straight from one server to the other".to_owned(),
+                Some(Passage::Client(why)) => {
+                    let verdict = progress::verdict(&result.time_shares);
+                    format!("through this machine ({why}), {verdict}")
+                }
+                None => progress::verdict(&result.time_shares),
             };
             self.console.detail(&format!("{source} to {target}: {how}"));
             if let Some(digest) = progress::digest(&result.digest, " ") {

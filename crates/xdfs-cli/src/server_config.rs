@@ -10,8 +10,8 @@ use serde::Deserialize;
 use xdfs::doors::HostPort;
 use xdfs::metrics::MetricsSettings;
 use xdfs::security::{
-    ExportConfig, ExportsConfig, GuardLimits, IssuerConfig, Rights, ServerSecurity, TokenConfig,
-    TunnelsConfig,
+    ExportConfig, ExportsConfig, GuardLimits, IssuerConfig, Rights, RuleConfig, ServerSecurity,
+    TokenConfig, TunnelsConfig,
 };
 use xdfs::settings::size::{parse_memory, parse_rate};
 use xdfs::settings::{ConfigText, UserFolder, user_name};
@@ -459,7 +459,7 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
             .or_else(|| config.memory_max.map(|Memory(bytes)| bytes)),
         grace: grace.map_or(default.grace, |seconds| Duration::from_secs(seconds.into())),
         partial_expiry: config.partial_expiry.map(|Age(age)| age),
-        tunnels: config.tunnel,
+        tunnels: with_servers(config.tunnel, &flags.connect_to),
         doors: doors.into_iter().flatten().collect(),
         metrics: MetricsConfig::settings(config.metrics, flags.metrics, flags.metrics_open)?,
         limits: default.limits,
@@ -467,6 +467,32 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
         private,
         security,
     })
+}
+
+/// The rules of the file, and those of --connect-to, which are for all users and both directions.
+fn with_servers(mut config: TunnelsConfig, connect_to: &[String]) -> TunnelsConfig {
+    for pattern in connect_to {
+        let (host, ports) = split_ports(pattern);
+        let rule = RuleConfig {
+            user: Some("*".into()),
+            host: host.into(),
+            ports: Some(ports.into()),
+            ..RuleConfig::default()
+        };
+        config.fetch_from.push(rule.clone());
+        config.send_to.push(rule);
+    }
+    config
+}
+
+/// A pattern of hosts, and the ports behind it; all ports if it has none.
+fn split_ports(pattern: &str) -> (&str, &str) {
+    match pattern.rsplit_once(':') {
+        // An IPv6 address has colons of its own, and brackets where a port follows.
+        Some((host, ports)) if !host.contains(':') => (host, ports),
+        Some((host, ports)) if host.ends_with(']') => (host.trim_matches(['[', ']']), ports),
+        _ => (pattern.trim_matches(['[', ']']), "*"),
+    }
 }
 
 impl Config {

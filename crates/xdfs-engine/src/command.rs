@@ -234,11 +234,20 @@ pub struct Outcome {
     pub failures: Failures,
     /// Nothing was moved, since the target exists. The engine itself never skips anything.
     pub is_skipped: bool,
-    /// The bytes went from one server to another without this process, which the engine itself
-    /// never does.
-    pub is_direct: bool,
+    /// How the file got from one server to another; `None` if one side is this process. The engine
+    /// itself leaves that to its callers.
+    pub passage: Option<Passage>,
     /// The modification time of the source, in nanoseconds since 1970, if known.
     pub mtime_ns: Option<i64>,
+}
+
+/// How a file got from one server to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// Without this process.
+    Direct,
+    /// Through this process, for this reason.
+    Client(String),
 }
 
 /// An event of a transfer.

@@ -54,7 +54,7 @@ mod verdict;
 
 pub use acceptor::{Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy};
 pub use command::{
-    CallPart, CallSpec, Command, Commands, DownloadSpec, Outcome, Progress, TransferEvent,
+    CallPart, CallSpec, Command, Commands, DownloadSpec, Outcome, Passage, Progress, TransferEvent,
     TransferParameters, TransferSpec, UploadSpec,
 };
 pub use environment::{Environment, Task, Turn};

@@ -251,6 +251,10 @@ struct Guarded {
 }
 
 impl CurrentAccess for Guarded {
+    fn signer(&self) -> Arc<ServerIdentity> {
+        Arc::new(self.identity().unwrap())
+    }
+
     fn access(&self) -> Arc<Access> {
         Arc::clone(&self.access)
     }
@@ -301,6 +305,7 @@ fn limited(limits: Limits, takes_clear: bool, clock: Arc<dyn Clock>) -> (Admit, 
         grid: None,
         exports: exports.unwrap(),
         tunnels: TunnelRules::default(),
+        third_party: Default::default(),
         accounts: None,
         limits,
         audit: None,

@@ -24,6 +24,7 @@ pub mod guard;
 pub mod identity;
 pub mod key;
 pub mod password;
+pub mod third_party;
 pub mod ticket;
 pub mod token;
 pub mod trust;

@@ -40,6 +40,8 @@ struct Shared {
     path_bytes_max: usize,
     /// Payload is sent unencrypted.
     is_clear: AtomicBool,
+    /// The server has refused to copy files with other servers, or can't reach them.
+    refuses_copies: AtomicBool,
 }
 
 impl Client {
@@ -59,6 +61,7 @@ impl Client {
             next_file: AtomicU32::new(1),
             path_bytes_max,
             is_clear: AtomicBool::new(level.is_some_and(|level| !level.encrypts())),
+            refuses_copies: AtomicBool::new(false),
         });
         Ok(Self { shared })
     }
@@ -73,6 +76,16 @@ impl Client {
     /// The end of the present session.
     pub(crate) fn session_end(&self) -> Result<SessionEnd, Fault> {
         Ok(self.session()?.end.clone())
+    }
+
+    /// Whether the server has refused to copy files with other servers.
+    pub(crate) fn refuses_copies(&self) -> bool {
+        self.shared.refuses_copies.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the server has refused that, so that it isn't asked for each file of many.
+    pub(crate) fn refuse_copies(&self) {
+        self.shared.refuses_copies.store(true, Ordering::Relaxed);
     }
 
     /// The traits of the places on the server.

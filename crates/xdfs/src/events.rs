@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use xdfs_engine::Outcome;
-pub use xdfs_engine::{LimitedBy, Progress, TimeShares, TimeSum};
+pub use xdfs_engine::{LimitedBy, Passage, Progress, TimeShares, TimeSum};
 use xdfs_proto::{DigestValue, Fault};
 
 use crate::mtime::is_cut;
@@ -103,9 +103,9 @@ pub struct TransferResult {
     pub time_shares: TimeShares,
     /// Nothing was moved, since the target exists: [`Skip`](crate::Skip) says which are skipped.
     pub is_skipped: bool,
-    /// The bytes went straight from one server to another, which have compared checksums of their
-    /// own: `digest` has none.
-    pub is_direct: bool,
+    /// How it got from one server to another; `None` if one side is this process. Of two FTP
+    /// servers, which compare checksums of their own, and within one server `digest` has none.
+    pub passage: Option<Passage>,
     /// The modification time of the source is beyond the range that can be carried, which is from
     /// 1677 to 2262: the target has the time at its end.
     pub has_cut_time: bool,
@@ -166,7 +166,7 @@ impl From<Outcome> for TransferResult {
             target: outcome.target,
             time_shares: outcome.time_shares,
             is_skipped: outcome.is_skipped,
-            is_direct: outcome.is_direct,
+            passage: outcome.passage,
             has_cut_time: is_cut(outcome.mtime_ns),
         }
     }

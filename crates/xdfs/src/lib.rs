@@ -123,6 +123,7 @@ mod stack;
 mod stack_perf;
 pub mod store;
 mod text;
+mod third_party;
 mod transfer;
 mod tree;
 mod tune;
@@ -130,12 +131,12 @@ mod tunnel;
 mod url;
 pub mod words;
 
-pub use between::{ServerFile, Way};
+pub use between::{DetachedCopy, ServerFile, Way};
 pub use client::{Client, ClientOptions};
 pub use data_node::{DataNode, DataNodeHandle, DataNodeSettings};
 pub use events::{
-    Deletion, FilePace, LimitedBy, Observer, Progress, QueueEvent, Silent, SyncStep, TimeShares,
-    TimeSum, TransferResult, TreeActivity, TreeCounts, TreeEvent, TreeResult,
+    Deletion, FilePace, LimitedBy, Observer, Passage, Progress, QueueEvent, Silent, SyncStep,
+    TimeShares, TimeSum, TransferResult, TreeActivity, TreeCounts, TreeEvent, TreeResult,
 };
 pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
 pub use ftp::FtpSettings;
@@ -179,6 +180,7 @@ pub use xdfs_gridftp::door::{
     server_address as gridftp_address,
 };
 pub use xdfs_proto::frame::Resume;
+pub use xdfs_proto::third_party::{CopyId, CopyState, CopyStatus};
 pub use xdfs_proto::{
     ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, Limits, Machine, Quoting,
     Retry, Side, quoted,

@@ -192,7 +192,7 @@ impl ComparedPaths {
             time_shares: TimeShares::only(LimitedBy::SourceRead),
             failures: Failures::default(),
             is_skipped: true,
-            is_direct: false,
+            passage: None,
             mtime_ns: from.mtime(),
         }))
     }

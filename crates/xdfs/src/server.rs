@@ -11,6 +11,7 @@ use xdfs_engine::{AcceptorControl, AccessPolicy};
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_security::export::{Exports, Rights};
 use xdfs_security::guard::Limits as GuardLimits;
+use xdfs_security::third_party::ThirdPartyRules;
 use xdfs_security::tunnel::{TunnelRules, TunnelsConfig};
 use xdfs_store::{LocalStore, Store};
 use xdfs_xio::{Endpoint, ListeningSocket};
@@ -22,7 +23,8 @@ use crate::local_path::path_bytes;
 use crate::metrics::{MetricsListener, MetricsSettings, ServerFigures};
 use crate::remote::{Address, DEFAULT_PORT, Listen};
 use crate::security::{
-    CurrentRules, Fingerprint, PersonalGate, ServerSecurity, SettingsReport, Tickets, keep_apart,
+    CurrentRules, Fingerprint, PersonalGate, Reach, ServerSecurity, SettingsReport, Tickets,
+    keep_apart,
 };
 
 /// Settings of a server before it listens.
@@ -49,8 +51,9 @@ pub struct ServerBuilder {
     /// never. Everything that is served is looked through at the start, and then after a quarter of
     /// this time, at most a day.
     pub partial_expiry: Option<Duration>,
-    /// The targets of tunnels, and where clients may have the server listen; nothing by default.
-    /// Without `security`, only rules that are public count.
+    /// The targets of tunnels, where clients may have the server listen, and other servers to which
+    /// this one connects in order to copy files for its users; nothing by default. Without
+    /// `security`, only rules of tunnels that are public count.
     pub tunnels: TunnelsConfig,
     /// Limits for the resources that a peer may use.
     pub limits: Limits,
@@ -166,6 +169,7 @@ impl ServerBuilder {
         let root = LocalStore::rooted(&self.root, self.read_only);
         report.note("root", 0, root);
         report.note("tunnel", 0, self.tunnel_rules());
+        report.note("tunnel", 0, self.third_party_rules());
         let private = self.private_paths();
         let private: Vec<&Path> = private.iter().map(PathBuf::as_path).collect();
         match &self.security {
@@ -241,10 +245,17 @@ impl ServerBuilder {
 
     /// The checked rules about tunnels. Their groups are those of the exports.
     fn tunnel_rules(&self) -> Result<TunnelRules, Fault> {
+        self.tunnels.check(&self.groups())
+    }
+
+    /// The checked rules about other servers, likewise.
+    fn third_party_rules(&self) -> Result<ThirdPartyRules, Fault> {
+        self.tunnels.check_third_party(&self.groups())
+    }
+
+    fn groups(&self) -> BTreeMap<String, Vec<String>> {
         let exports = self.security.as_ref().and_then(|own| own.exports.as_ref());
-        let none = BTreeMap::new();
-        self.tunnels
-            .check(exports.map_or(&none, |exports| &exports.groups))
+        exports.map_or_else(BTreeMap::new, |exports| exports.groups.clone())
     }
 
     /// Opens the root and all listeners.
@@ -276,11 +287,15 @@ impl ServerBuilder {
         let original = self.clone();
         let site = self.site();
         let tunnels = self.tunnel_rules()?;
+        let third_party = self.third_party_rules()?;
         let rules = match self.security.take() {
             Some(security) => {
                 let root = open_root(&self.root, self.read_only)?;
-                let tunnels = tunnels.clone();
-                let rules = CurrentRules::new(security, root, self.read_only, tunnels)?;
+                let reach = Reach {
+                    tunnels: tunnels.clone(),
+                    third_party,
+                };
+                let rules = CurrentRules::new(security, root, self.read_only, reach)?;
                 Some(Arc::new(rules))
             }
             None => None,
@@ -499,6 +514,7 @@ impl ServerHandle {
             new.grid_map.clone_from(&old.grid_map);
         }
         let tunnels = builder.tunnel_rules()?;
+        let third_party = builder.third_party_rules()?;
         let doors = builder.all_doors();
         doors::check_names(&doors).map_err(|twice| twice.fault)?;
         let mut private = builder.private_paths();
@@ -521,7 +537,11 @@ impl ServerHandle {
                         "the server has ended",
                     )
                 })?;
-                rules.reload(security, root, builder.read_only, tunnels)?;
+                let reach = Reach {
+                    tunnels,
+                    third_party,
+                };
+                rules.reload(security, root, builder.read_only, reach)?;
                 for (_, control) in &self.doors {
                     let Ended { sessions, tunnels } = control.review();
                     ended.sessions += sessions;

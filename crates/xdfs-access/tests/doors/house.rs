@@ -125,6 +125,7 @@ impl House {
             grid: None,
             exports: exports.unwrap(),
             tunnels: TunnelRules::default(),
+            third_party: Default::default(),
             accounts: None,
             limits,
             audit: Some(Audit::open(&path("audit")).unwrap()),

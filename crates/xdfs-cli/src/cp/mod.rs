@@ -1,6 +1,7 @@
 //! `xdfs cp`: plans the files, copies them back to back, reports.
 
 mod chosen;
+pub(crate) mod detached;
 mod expand;
 mod list;
 pub(crate) mod origins;
@@ -43,7 +44,7 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     if flags.recursive || flags.archive || flags.files_from.is_some() {
         return run_trees(&connector, context, flags, many, sources);
     }
-    let origins = Origins::new(&connector, flags.between.into());
+    let origins = Origins::new(&connector, flags.servers.between.into());
     let planned = sources.and_then(|()| plan::plan(context.config()?, flags, many, &origins));
     let bytes = planned.as_ref().ok().and_then(|jobs| {
         jobs.iter()
@@ -68,6 +69,12 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     if let Err(fault) = reporter.log_transfers(flags.transfer_log.as_deref()) {
         reporter.failure(None, &fault);
         return reporter.finish();
+    }
+    if flags.servers.detach {
+        let detached = planned.and_then(|jobs| {
+            detached::detach(&origins, &jobs, &transfer_options(flags), flags.output.json)
+        });
+        return detached::ended(detached, flags.output);
     }
     let copied = planned.and_then(|jobs| {
         let interrupt = context.interrupt()?;
@@ -115,7 +122,7 @@ fn run_trees(
     sources: Result<(), Fault>,
 ) -> u8 {
     let mut files = flags.clone();
-    let origins = Origins::new(connector, flags.between.into());
+    let origins = Origins::new(connector, flags.servers.between.into());
     let trees = sources.and_then(|()| match many && flags.files_from.is_none() {
         true => plan::check_several(context.config()?, flags),
         false => Ok(()),

@@ -95,7 +95,7 @@ struct Sessions {
 impl Sessions {
     fn new(connector: Connector, flags: &CpFlags) -> Self {
         Self {
-            origins: Origins::new(&connector, flags.between.into()),
+            origins: Origins::new(&connector, flags.servers.between.into()),
             connector,
         }
     }

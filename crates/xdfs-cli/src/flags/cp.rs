@@ -140,16 +140,8 @@ pub(crate) struct CpFlags {
     #[arg(short, long)]
     pub(crate) archive: bool,
 
-    /// How files get from one server to another, if both sides are servers.
-    ///
-    /// Within one server, straight from one FTP server to another, or through this machine. FTP
-    /// servers may refuse the former; and with --limit-rate, --offset and --length, or between two
-    /// servers of another kind, only the latter is possible. -v says why, and --json which way each
-    /// file took. A directory within one server goes through this machine to keep owners, extended
-    /// attributes or access times. With an FTP server on either side these, and hard links, are
-    /// refused.
-    #[arg(long, value_name = "WAY", value_enum, default_value_t = BetweenFlag::Any)]
-    pub(crate) between: BetweenFlag,
+    #[command(flatten)]
+    pub(crate) servers: ServersFlags,
 
     #[command(flatten)]
     pub(crate) filter: FilterFlags,
@@ -439,6 +431,32 @@ impl FromArgMatches for Places {
     }
 }
 
+/// Copies from one server to another.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ServersFlags {
+    /// How files get from one server to another, if both sides are servers.
+    ///
+    /// Within one server, straight from one server to another, or through this machine. A server
+    /// connects to another one only if its settings allow that (--connect-to), and FTP servers may
+    /// refuse it. With --offset and --length, between servers of different kinds, and with
+    /// --limit-rate between FTP servers, files go through this machine. -v says why, and --json
+    /// which way each file took. A directory within one server goes through this machine to keep
+    /// owners, extended attributes or access times. With an FTP server on either side these, and
+    /// hard links, are refused.
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = BetweenFlag::Any)]
+    pub(crate) between: BetweenFlag,
+
+    /// Leave a copy between two servers to them, and end at once.
+    ///
+    /// Prints an identifier for each file, which `xdfs status`, `wait` and `cancel` take with the
+    /// server that has it. One of the servers has to be allowed to connect to the other
+    /// (--connect-to). A server forgets its copies when it restarts: the same command, with or
+    /// without --detach, resumes them.
+    #[arg(long, conflicts_with_all = ["recursive", "archive", "files_from", "from_file", "offset",
+        "length", "remove_source", "dry_run", "transfer_log"])]
+    pub(crate) detach: bool,
+}
+
 /// How files get from one server to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BetweenFlag {
@@ -447,7 +465,7 @@ pub(crate) enum BetweenFlag {
     /// Without this machine, or the copy fails.
     Direct,
     /// Through this machine.
-    Relay,
+    Client,
 }
 
 impl From<BetweenFlag> for Way {
@@ -455,7 +473,7 @@ impl From<BetweenFlag> for Way {
         match flag {
             BetweenFlag::Any => Self::Any,
             BetweenFlag::Direct => Self::Direct,
-            BetweenFlag::Relay => Self::Relayed,
+            BetweenFlag::Client => Self::Client,
         }
     }
 }

@@ -7,6 +7,7 @@
 mod agent;
 mod change;
 mod check;
+mod copies;
 mod cp;
 mod demo;
 mod filter;
@@ -46,6 +47,7 @@ pub(crate) use change::{
     ChmodFlags, ChownFlags, LnFlags, MkdirFlags, MvFlags, RmFlags, TouchFlags, TruncateFlags,
 };
 pub(crate) use check::CheckFlags;
+pub(crate) use copies::DetachedFlags;
 pub(crate) use cp::{CpFlags, DurabilityFlag, Places};
 pub(crate) use demo::DemoFlags;
 pub(crate) use filter::FilterFlags;
@@ -128,6 +130,12 @@ pub(crate) enum Command {
     #[command(visible_aliases = ["put", "get"])]
     Cp(CpFlags),
     Sync(SyncFlags),
+    /// Show how far a copy is that servers make by themselves, after `xdfs cp --detach`.
+    Status(DetachedFlags),
+    /// Wait for the end of such a copy; ends with 0 if it succeeds.
+    Wait(DetachedFlags),
+    /// End such a copy early. What has arrived stays for a resume.
+    Cancel(DetachedFlags),
     Shell(ShellFlags),
     Ls(LsFlags),
     Stat(StatFlags),

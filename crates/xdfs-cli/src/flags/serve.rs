@@ -64,6 +64,10 @@ The file of --config is TOML; flags go before it. Relative paths in it start at 
   ports = \"5432\"           # or \"8000-8100, 9000\"; \"*\" for all ports
   [tunnel]
   idle_seconds = 7200      # a tunnel ends if nothing moves for so long
+  [[tunnel.fetch_from]]    # servers to copy files from for users, as --connect-to;
+  user = \"alice\"           # send_to: to copy files to
+  host = \"*.example\"
+  ports = \"2799\"
 ";
 /// The settings behind those of doors.
 const MORE_SETTINGS: &str = "  [metrics]                # as --metrics
@@ -212,6 +216,16 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "LEVEL", value_enum, conflicts_with = "insecure")]
     pub(crate) protect: Option<ServeLevelFlag>,
 
+    /// Servers that this one may connect to, to copy files for its users without their machines.
+    ///
+    /// A name, *.NAME, * for every public address, an address or a network such as 10.0.0.0/8, and
+    /// ports behind a colon; can be given several times. Addresses that aren't public are reached
+    /// only if they are named themselves. [[tunnel.fetch_from]] and [[tunnel.send_to]] in the
+    /// configuration are for single users and one direction. Default: none, so that such copies
+    /// go through the machine of the user.
+    #[arg(long, value_name = "PATTERN", conflicts_with = "insecure")]
+    pub(crate) connect_to: Vec<String>,
+
     /// Print a ticket that admits one client once, within a day.
     ///
     /// Pass it to a command there with `--ticket-file` or the variable XDFS_TICKET.
@@ -224,7 +238,8 @@ pub(crate) struct ServeFlags {
     /// at, on a free port, and at SOCKET; prints one line with the port, the fingerprint of a
     /// temporary key and a ticket; and ends when its standard input does.
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["listen", "gridftp", "driver",
-        "metrics", "metrics_open", "root", "read_only", "insecure", "ticket", "sessions_max",
+        "metrics", "metrics_open", "root", "read_only", "insecure", "connect_to", "ticket",
+        "sessions_max",
         "memory_max", "grace", "config"])]
     pub(crate) over_ssh: Option<PathBuf>,
 

@@ -15,7 +15,7 @@ fn result(bytes: u64, resumed_bytes: u64) -> TransferResult {
         target: Vec::new(),
         time_shares: TimeShares::only(LimitedBy::Network),
         is_skipped: false,
-        is_direct: false,
+        passage: None,
         has_cut_time: false,
     }
 }

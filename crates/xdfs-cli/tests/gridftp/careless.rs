@@ -354,12 +354,12 @@ fn a_file_of_another_server_is_replaced_where_renaming_replaces_nothing() {
         let source = source.fake.url("/d");
         for words in [
             &["cp", "-f", "-I", "--between=direct"][..],
-            &["cp", "-f", "-I", "--between=relay"],
+            &["cp", "-f", "-I", "--between=client"],
             &["cp", "-rf", "-I", "--between=direct"],
-            &["cp", "-rf", "-I", "--between=relay"],
+            &["cp", "-rf", "-I", "--between=client"],
             &["sync"],
             &["sync", "--between=direct"],
-            &["sync", "--between=relay"],
+            &["sync", "--between=client"],
         ] {
             let target = Keeping::start(FACTS, move |_, is_there| is_there.then_some(refusal));
             target.put("/d/a", b"earlier");

@@ -352,7 +352,7 @@ fn stripes_go_straight_from_nodes_to_nodes() {
     assert_eq!(cluster.requests("=store "), [1, 1]);
     globus.moved(2);
     // Through this machine.
-    let relay = ["--between=relay"];
+    let relay = ["--between=client"];
     copy(
         stage,
         &relay,

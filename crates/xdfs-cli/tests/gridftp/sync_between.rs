@@ -260,7 +260,7 @@ fn survives(seed: u64, kills_source: bool) {
     make(&tree);
     Stage::make(&tree.join("large"), 40_000_000);
     age(&tree);
-    let flags = ["--between=relay", "--limit-rate=20M"];
+    let flags = ["--between=client", "--limit-rate=20M"];
     let (source, target) = (from.url("/tree"), to.url("/x/tree"));
     let words = [
         &["sync", "--insecure", "--delete"],

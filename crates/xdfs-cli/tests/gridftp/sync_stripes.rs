@@ -102,7 +102,7 @@ fn trees_follow_over_the_nodes_of_globus_and_between() {
     assert!(said.contains("0 files"), "{said}");
     // Through this machine.
     let relayed = globus.url(&folder.join("relayed"));
-    sync(stage, &["--between=relay"], &ours, &relayed);
+    sync(stage, &["--between=client"], &ours, &relayed);
     assert_same_tree(&tree, &folder.join("relayed"));
     assert_eq!(cluster.requests("=send "), [2, 2]);
     globus.moved(5);

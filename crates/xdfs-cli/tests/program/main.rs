@@ -99,6 +99,7 @@ mod support;
 #[cfg(unix)]
 mod sync;
 #[cfg(target_os = "linux")]
+mod third_party;
 mod times;
 #[cfg(unix)]
 mod trees;

@@ -113,7 +113,7 @@ fn a_copy_within_a_server_stays_there() {
         "cp",
         "--json",
         "--between",
-        "relay",
+        "client",
         &server.url("/a"),
         &server.url("/e"),
     ])

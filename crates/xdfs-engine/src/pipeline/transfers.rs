@@ -598,7 +598,7 @@ impl StartedTransfer {
             time_shares,
             failures: std::mem::take(&mut self.failures),
             is_skipped: false,
-            is_direct: false,
+            passage: None,
             mtime_ns: self.mtime_ns,
         }
     }

@@ -19,6 +19,7 @@ pub(super) fn log(event: &Event<'_>) {
         Kind::Authenticate
         | Kind::Download
         | Kind::Refuse
+        | Kind::ThirdParty
         | Kind::Tunnel
         | Kind::TunnelEnd
         | Kind::Upload => {
@@ -64,6 +65,9 @@ pub(super) fn log(event: &Event<'_>) {
         }
         (Kind::Refuse, _) => {
             info!(target: TARGET, operation, path, outcome, user, key, from, door, "refused");
+        }
+        (Kind::ThirdParty, _) => {
+            info!(target: TARGET, operation, path, to, user, key, from, door, "{kind}");
         }
         (Kind::Tunnel | Kind::TunnelEnd, _) => {
             info!(

@@ -73,6 +73,8 @@ pub enum Kind {
     Start,
     /// The server stopped.
     Stop,
+    /// A peer had the server copy a file with another one, or issue a capability for that.
+    ThirdParty,
     /// A peer got a tunnel.
     Tunnel,
     /// A tunnel has ended.
@@ -97,6 +99,7 @@ impl Kind {
             Self::Session => "session",
             Self::Start => "start",
             Self::Stop => "stop",
+            Self::ThirdParty => "third-party",
             Self::Tunnel => "tunnel",
             Self::TunnelEnd => "tunnel-end",
             Self::Upload => "upload",

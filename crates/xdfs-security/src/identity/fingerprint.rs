@@ -29,13 +29,19 @@ impl Fingerprint {
                 error.to_string(),
             )
         })?;
-        let hash = digest(&SHA256, parsed.subject_public_key_info().as_ref());
+        Ok(Self::of_key(parsed.subject_public_key_info().as_ref()))
+    }
+
+    /// The fingerprint of a key, given as its SubjectPublicKeyInfo in DER.
+    #[must_use]
+    pub fn of_key(key: &[u8]) -> Self {
+        let hash = digest(&SHA256, key);
         let mut out = [0; 32];
         // SHA-256 has 32 bytes; `zip` avoids a panic.
         for (to, from) in out.iter_mut().zip(hash.as_ref()) {
             *to = *from;
         }
-        Ok(Self(out))
+        Self(out)
     }
 }
 

@@ -13,6 +13,7 @@ mod fingerprint;
 mod pem;
 mod reload;
 mod server;
+mod signature;
 mod validity;
 
 #[cfg(test)]
@@ -35,6 +36,7 @@ pub(crate) use pem::certified;
 pub use pem::{read_certificates, read_key};
 pub use reload::Reloading;
 pub use server::{ClientCertificates, ServerIdentity};
+pub(crate) use signature::is_signed;
 pub use validity::{Timeliness, Validity, minute};
 
 /// The protocol name in TLS (ALPN, RFC 7301).

@@ -26,6 +26,7 @@ pub struct Reloading {
 
 struct LoadedConfig {
     config: Arc<ServerConfig>,
+    identity: Arc<ServerIdentity>,
     fingerprint: Fingerprint,
     validity: Option<Validity>,
     /// The last day, since 1970, on which the log said that it ends.
@@ -49,6 +50,7 @@ impl Reloading {
             config: identity.config(clients.clone())?,
             fingerprint: identity.fingerprint(),
             validity: identity.validity(),
+            identity: Arc::new(identity),
             warned_day: None,
             stamps,
             looked: Instant::now(),
@@ -97,6 +99,14 @@ impl Reloading {
             .fingerprint
     }
 
+    /// The key and the certificate of the last configuration returned by
+    /// [`current`](Self::current).
+    #[must_use]
+    pub fn loaded(&self) -> Arc<ServerIdentity> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&state.identity)
+    }
+
     /// The key and the certificate, read again.
     ///
     /// # Errors
@@ -123,14 +133,16 @@ impl Reloading {
     fn load(&self, state: &mut LoadedConfig) {
         let loaded = ServerIdentity::from_pem(&self.chain, &self.key).and_then(|identity| {
             let config = identity.config(self.clients.clone())?;
-            Ok((identity.fingerprint(), identity.validity(), config))
+            Ok((identity, config))
         });
         match loaded {
-            Ok((fingerprint, validity, config)) => {
-                state.validity = validity;
+            Ok((identity, config)) => {
+                let fingerprint = identity.fingerprint();
+                state.validity = identity.validity();
                 state.warned_day = None;
                 tracing::info!(%fingerprint, "the server's certificate was loaded again");
                 state.fingerprint = fingerprint;
+                state.identity = Arc::new(identity);
                 state.config = config;
             }
             Err(fault) => {

@@ -12,7 +12,18 @@
 //! The proof doesn't contain a user: the ticket determines it, and the client's claim is ignored.
 //! Tickets exist only in memory: a restarted server has none. Callers: the client's [`prove`], the
 //! server's [`TicketBox`].
+//!
+//! A [`Capability`] is a ticket that is valid only for the server with one key, and for one file.
+//! Its proof continues with a signature by that key:
+//!
+//! ```text
+//! after the 40 bytes
+//!  40  signature scheme of TLS, 2 bytes
+//!  42  length of the key, 2 bytes, and the key: its SubjectPublicKeyInfo in DER
+//!  ..  signature of "xdfs-capability-v1" 0 binding id
+//! ```
 
+mod capability;
 mod server;
 
 use aws_lc_rs::hmac;
@@ -22,7 +33,8 @@ use zeroize::Zeroizing;
 
 use crate::Binding;
 
-pub use server::TicketBox;
+pub use capability::{Capability, prove_as};
+pub use server::{Redeemed, TicketBox};
 
 #[cfg(test)]
 mod tests;

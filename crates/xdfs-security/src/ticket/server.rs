@@ -7,7 +7,9 @@ use subtle::ConstantTimeEq;
 use xdfs_proto::fault::{Code, Fault};
 use zeroize::Zeroizing;
 
-use super::{Id, SECRET_BYTES, Secret, tag, to_text};
+use super::capability::{Capability, is_held_by};
+use super::{ID_BYTES, Id, SECRET_BYTES, Secret, tag, to_text};
+use crate::export::Rights;
 use crate::{Binding, NOT_ACCEPTED, Scope};
 
 /// Maximum number of valid tickets.
@@ -31,12 +33,22 @@ pub struct TicketBox {
 
 struct Ticket {
     secret: Secret,
-    user: String,
-    scopes: Vec<Scope>,
+    granted: Redeemed,
     /// Expiry in seconds since 1970; it isn't valid from this second on.
     expires_unix: u64,
     uses_left: u32,
     wrong_proofs: u32,
+}
+
+/// The rights of a ticket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redeemed {
+    /// The user for whom it was issued.
+    pub user: String,
+    /// Limits of the user's rights; empty for none.
+    pub scopes: Vec<Scope>,
+    /// The further limits of a capability; `None` for any other ticket.
+    pub capability: Option<Capability>,
 }
 
 impl TicketBox {
@@ -76,6 +88,49 @@ impl TicketBox {
         life_s: u64,
         uses: u32,
     ) -> Result<Zeroizing<String>, Fault> {
+        let granted = Redeemed {
+            user: user.to_owned(),
+            scopes,
+            capability: None,
+        };
+        self.issue_granted(granted, now_unix, life_s, uses)
+    }
+
+    /// Issues a capability of `user`, valid once, from `now_unix` for `life_s` seconds.
+    ///
+    /// # Errors
+    /// Those of [`TicketBox::issue`].
+    pub fn issue_capability(
+        &mut self,
+        user: &str,
+        capability: Capability,
+        now_unix: u64,
+        life_s: u64,
+    ) -> Result<Zeroizing<String>, Fault> {
+        let rights = match capability.writes {
+            true => Rights::CREATE | Rights::WRITE,
+            false => Rights::READ,
+        };
+        let scope = Scope {
+            path: capability.path.clone(),
+            rights,
+        };
+        let granted = Redeemed {
+            user: user.to_owned(),
+            scopes: vec![scope],
+            capability: Some(capability),
+        };
+        self.issue_granted(granted, now_unix, life_s, 1)
+    }
+
+    fn issue_granted(
+        &mut self,
+        granted: Redeemed,
+        now_unix: u64,
+        life_s: u64,
+        uses: u32,
+    ) -> Result<Zeroizing<String>, Fault> {
+        let Redeemed { user, scopes, .. } = &granted;
         let is_sane = (1..=LIFE_S_MAX).contains(&life_s)
             && uses > 0
             && user.len() <= USER_BYTES_MAX
@@ -100,8 +155,7 @@ impl TicketBox {
         let text = to_text(&id, &secret);
         let ticket = Ticket {
             secret,
-            user: user.to_owned(),
-            scopes,
+            granted,
             expires_unix: now_unix.saturating_add(life_s),
             uses_left: uses,
             wrong_proofs: 0,
@@ -111,9 +165,9 @@ impl TicketBox {
         Ok(text)
     }
 
-    /// Checks the body of AUTH from the channel of `binding`, and returns the user and scopes of
-    /// its ticket, of which one use is consumed. A wrong proof consumes no use, but after 8 of them
-    /// the ticket is revoked.
+    /// Checks the body of AUTH from the channel of `binding`, and returns the rights of its ticket,
+    /// of which one use is consumed. A wrong proof consumes no use, but after 8 of them the ticket
+    /// is revoked.
     ///
     /// # Errors
     /// `AuthenticationFailed`, always with the same text.
@@ -122,15 +176,21 @@ impl TicketBox {
         body: &[u8],
         binding: &Binding,
         now_unix: u64,
-    ) -> Result<(String, Vec<Scope>), Fault> {
-        let (id, proof) = body.split_first_chunk().ok_or_else(refusal)?;
+    ) -> Result<Redeemed, Fault> {
+        let (id, proof) = body.split_first_chunk::<ID_BYTES>().ok_or_else(refusal)?;
+        let (proof, signed) = proof.split_at_checked(SECRET_BYTES).ok_or_else(refusal)?;
         let Some(ticket) = self.tickets.get_mut(id) else {
             // The same work as for an existing ticket.
             let secret = Zeroizing::new([0; SECRET_BYTES]);
             let _ = tag(&secret, binding, id).as_ref().ct_eq(proof);
             return Err(refusal());
         };
-        let is_right = bool::from(tag(&ticket.secret, binding, id).as_ref().ct_eq(proof));
+        let is_held = match &ticket.granted.capability {
+            Some(capability) => is_held_by(body, capability.holder, binding),
+            None => signed.is_empty(),
+        };
+        let is_right =
+            bool::from(tag(&ticket.secret, binding, id).as_ref().ct_eq(proof)) && is_held;
         if now_unix >= ticket.expires_unix {
             self.tickets.remove(id);
             return Err(refusal());
@@ -142,7 +202,7 @@ impl TicketBox {
             }
             return Err(refusal());
         }
-        let granted = (ticket.user.clone(), ticket.scopes.clone());
+        let granted = ticket.granted.clone();
         ticket.uses_left -= 1;
         if ticket.uses_left == 0 {
             self.tickets.remove(id);

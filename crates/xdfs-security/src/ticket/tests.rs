@@ -6,6 +6,7 @@ use xdfs_proto::fault::{Code, Fault};
 use super::*;
 use crate::Scope;
 use crate::export::Rights;
+use crate::identity::ServerIdentity;
 
 const HERE: Binding = [7; 32];
 const ELSEWHERE: Binding = [8; 32];
@@ -38,7 +39,12 @@ fn a_ticket_is_good_once() {
     let (mut tickets, text) = box_with_ticket();
     let body = prove(&text, &HERE).unwrap();
     let granted = tickets.redeem(&body, &HERE, NOW + HOUR - 1).unwrap();
-    assert_eq!(granted, ("ada".to_owned(), scopes()));
+    let expected = Redeemed {
+        user: "ada".to_owned(),
+        scopes: scopes(),
+        capability: None,
+    };
+    assert_eq!(granted, expected);
     assert!(tickets.is_empty());
     the_one_refusal(tickets.redeem(&body, &HERE, NOW));
     let again = prove(&text, &ELSEWHERE).unwrap();
@@ -217,5 +223,78 @@ proptest! {
     #[test]
     fn random_texts_are_no_reason_to_panic(text in ".{0,60}") {
         let _ = prove(&text, &HERE);
+    }
+}
+
+fn capability(holder: &ServerIdentity) -> Capability {
+    Capability {
+        holder: holder.fingerprint(),
+        copy: xdfs_proto::third_party::CopyId([3; 16]),
+        path: b"data/file".to_vec(),
+        writes: false,
+        bytes_max: 1000,
+    }
+}
+
+#[test]
+fn a_capability_is_good_for_its_holder_once_on_one_channel() {
+    let [holder, thief] = [(), ()].map(|()| ServerIdentity::temporary(&[]).unwrap());
+    let mut tickets = TicketBox::new();
+    let granted = capability(&holder);
+    let text = tickets
+        .issue_capability("ada", granted.clone(), NOW, 60)
+        .unwrap();
+    // By a thief of the text, with another key or none.
+    the_one_refusal(tickets.redeem(&prove(&text, &HERE).unwrap(), &HERE, NOW));
+    let stolen = prove_as(&thief, &text, &HERE).unwrap();
+    the_one_refusal(tickets.redeem(&stolen, &HERE, NOW));
+    let body = prove_as(&holder, &text, &HERE).unwrap();
+    // On another channel, and with the signature of another one.
+    the_one_refusal(tickets.redeem(&body, &ELSEWHERE, NOW));
+    let elsewhere = prove_as(&holder, &text, &ELSEWHERE).unwrap();
+    let mixed = [&body[..40], &elsewhere[40..]].concat();
+    the_one_refusal(tickets.redeem(&mixed, &HERE, NOW));
+    let mixed = [&body[..40], &stolen[40..]].concat();
+    the_one_refusal(tickets.redeem(&mixed, &HERE, NOW));
+    let redeemed = tickets.redeem(&body, &HERE, NOW + 59).unwrap();
+    assert_eq!(
+        (redeemed.user.as_str(), redeemed.capability),
+        ("ada", Some(granted))
+    );
+    let scope = Scope {
+        path: b"data/file".to_vec(),
+        rights: Rights::READ,
+    };
+    assert_eq!(redeemed.scopes, [scope]);
+    the_one_refusal(tickets.redeem(&body, &HERE, NOW));
+}
+
+#[test]
+fn a_capability_has_an_end_and_a_ticket_no_holder() {
+    let holder = ServerIdentity::temporary(&[]).unwrap();
+    let mut tickets = TicketBox::new();
+    let text = tickets
+        .issue_capability("ada", capability(&holder), NOW, 60)
+        .unwrap();
+    let body = prove_as(&holder, &text, &HERE).unwrap();
+    the_one_refusal(tickets.redeem(&body, &HERE, NOW + 60));
+    let (mut tickets, text) = box_with_ticket();
+    let body = prove_as(&holder, &text, &HERE).unwrap();
+    the_one_refusal(tickets.redeem(&body, &HERE, NOW));
+}
+
+proptest! {
+    #[test]
+    fn no_damaged_proof_of_a_capability_is_taken(at in 0usize..400, bit in 0u8..8, cut: bool) {
+        let holder = ServerIdentity::temporary(&[]).unwrap();
+        let mut tickets = TicketBox::new();
+        let text = tickets.issue_capability("ada", capability(&holder), NOW, 60).unwrap();
+        let mut body = prove_as(&holder, &text, &HERE).unwrap();
+        let at = at % body.len();
+        match cut {
+            true => body.truncate(at),
+            false => body[at] ^= 1 << bit,
+        }
+        the_one_refusal(tickets.redeem(&body, &HERE, NOW));
     }
 }

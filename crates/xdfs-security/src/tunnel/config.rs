@@ -7,7 +7,7 @@ use serde::Deserialize;
 use xdfs_proto::{Code, Fault};
 
 use super::pattern::{HostPattern, Ports};
-use super::{Rule, TunnelRules, Who};
+use super::{HostRules, Rule, TunnelRules, Who};
 
 /// The settings of a server about tunnels: the table `[tunnel]` of `xdfs.toml`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -17,6 +17,10 @@ pub struct TunnelsConfig {
     pub connect: Vec<RuleConfig>,
     /// Addresses at which the server listens for users.
     pub listen: Vec<RuleConfig>,
+    /// Servers from which users may have files fetched.
+    pub fetch_from: Vec<RuleConfig>,
+    /// Servers to which users may have files sent.
+    pub send_to: Vec<RuleConfig>,
     /// Seconds in which a tunnel moves no byte in either direction before it is ended; `None` for
     /// two hours.
     pub idle_seconds: Option<NonZeroU32>,
@@ -50,19 +54,32 @@ impl TunnelsConfig {
     /// # Errors
     /// [`Code::InvalidArgument`] with the number of the wrong rule.
     pub fn check(&self, groups: &BTreeMap<String, Vec<String>>) -> Result<TunnelRules, Fault> {
-        let rules = |rules: &[RuleConfig], what: &str| {
-            let checked = rules.iter().enumerate().map(|(number, rule)| {
-                rule.check(groups).map_err(|cause| {
-                    let cause = format!("rule {} of tunnel.{what}: {cause}", number + 1);
-                    Fault::new(Code::InvalidArgument, "read the rules of tunnels", cause)
-                })
-            });
-            checked.collect::<Result<Vec<Rule>, Fault>>()
-        };
+        let operation = "read the rules of tunnels";
+        let rules = |rules, setting| HostRules::check(rules, groups, (operation, setting));
         Ok(TunnelRules {
-            connect: rules(&self.connect, "connect")?,
-            listen: rules(&self.listen, "listen")?,
+            connect: rules(&self.connect, "tunnel.connect")?,
+            listen: rules(&self.listen, "tunnel.listen")?,
         })
+    }
+}
+
+impl HostRules {
+    /// Checks the rules of a setting. `groups` are those of the exports.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`] with the number of the wrong rule.
+    pub(crate) fn check(
+        rules: &[RuleConfig],
+        groups: &BTreeMap<String, Vec<String>>,
+        (operation, setting): (&'static str, &str),
+    ) -> Result<Self, Fault> {
+        let checked = rules.iter().enumerate().map(|(number, rule)| {
+            rule.check(groups).map_err(|cause| {
+                let cause = format!("rule {} of {setting}: {cause}", number + 1);
+                Fault::new(Code::InvalidArgument, operation, cause)
+            })
+        });
+        Ok(Self(checked.collect::<Result<Vec<Rule>, Fault>>()?))
     }
 }
 

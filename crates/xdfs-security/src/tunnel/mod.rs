@@ -31,9 +31,13 @@ use crate::{Method, Principal};
 /// The rules of a server about tunnels.
 #[derive(Clone, Debug, Default)]
 pub struct TunnelRules {
-    connect: Vec<Rule>,
-    listen: Vec<Rule>,
+    connect: HostRules,
+    listen: HostRules,
 }
+
+/// Rules about hosts and ports. They add up, and without any of them nothing is allowed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HostRules(Vec<Rule>);
 
 /// A checked rule.
 #[derive(Clone, Debug)]
@@ -58,7 +62,7 @@ impl TunnelRules {
     /// Whether there are no rules, and so no tunnels.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.connect.is_empty() && self.listen.is_empty()
+        self.connect.0.is_empty() && self.listen.0.is_empty()
     }
 
     /// Whether `target` is allowed by its name, or may turn out to be when its name is looked up;
@@ -66,16 +70,7 @@ impl TunnelRules {
     /// question.
     #[must_use]
     pub fn may_allow(&self, who: Option<&Principal>, action: Action, target: &Target) -> bool {
-        let Target::Host { host, port } = target else {
-            return self.rules(who, action, target).next().is_some();
-        };
-        match host {
-            Host::Address(address) => self.allows(who, action, target, *address),
-            Host::Name(name) => self.rules(who, action, target).any(|rule| {
-                rule.ports.contain(*port)
-                    && (rule.host.has_name(name) || rule.host.is_of_addresses())
-            }),
-        }
+        self.of(action).may_allow(who, target)
     }
 
     /// Whether `target` may be reached at `address`, which its name stands for.
@@ -87,6 +82,32 @@ impl TunnelRules {
         target: &Target,
         address: IpAddr,
     ) -> bool {
+        self.of(action).allows(who, target, address)
+    }
+
+    fn of(&self, action: Action) -> &HostRules {
+        match action {
+            Action::Connect => &self.connect,
+            Action::Listen => &self.listen,
+        }
+    }
+}
+
+impl HostRules {
+    fn may_allow(&self, who: Option<&Principal>, target: &Target) -> bool {
+        let Target::Host { host, port } = target else {
+            return self.rules(who, target).next().is_some();
+        };
+        match host {
+            Host::Address(address) => self.allows(who, target, *address),
+            Host::Name(name) => self.rules(who, target).any(|rule| {
+                rule.ports.contain(*port)
+                    && (rule.host.has_name(name) || rule.host.is_of_addresses())
+            }),
+        }
+    }
+
+    pub(crate) fn allows(&self, who: Option<&Principal>, target: &Target, address: IpAddr) -> bool {
         let address = address.to_canonical();
         let name = match target {
             Target::Host {
@@ -95,35 +116,44 @@ impl TunnelRules {
             } => Some(name.as_str()),
             _ => None,
         };
-        self.rules(who, action, target)
+        self.rules(who, target)
             .any(|rule| rule.host.allows(name, address))
     }
 
+    /// Whether a rule names `address` itself, or its network.
+    pub(crate) fn lists(&self, who: Option<&Principal>, target: &Target, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.rules(who, target)
+            .any(|rule| rule.host.is_of_addresses() && rule.host.allows(None, address))
+    }
+
     /// The rules for this peer and this port, or this Unix socket.
-    fn rules(
-        &self,
-        who: Option<&Principal>,
-        action: Action,
-        target: &Target,
-    ) -> impl Iterator<Item = &Rule> {
-        let rules = match action {
-            Action::Connect => &self.connect,
-            Action::Listen => &self.listen,
-        };
+    fn rules(&self, who: Option<&Principal>, target: &Target) -> impl Iterator<Item = &Rule> {
         let fits = move |rule: &&Rule| match target {
             Target::Host { port, .. } => rule.ports.contain(*port),
             Target::Unix(path) => rule.host.is_socket(path),
         };
+        let concerns = move |rule: &&Rule| rule.concerns(who);
+        let fits: Vec<&Rule> = self.0.iter().filter(fits).filter(concerns).collect();
+        fits.into_iter()
+    }
+
+    /// Whether any rule is about this peer.
+    pub(crate) fn concern(&self, who: &Principal) -> bool {
+        self.0.iter().any(|rule| rule.concerns(Some(who)))
+    }
+}
+
+impl Rule {
+    /// Whether it is about this peer.
+    fn concerns(&self, who: Option<&Principal>) -> bool {
         let known = who.filter(|who| who.method != Method::Anonymous);
         let is_scoped = who.is_some_and(|who| !who.scopes.is_empty());
-        let user = known.map(|who| who.user.clone());
-        let concerns = move |rule: &&Rule| match (&rule.who, &user) {
+        match (&self.who, known) {
             _ if is_scoped => false,
             (Who::Public, _) | (Who::Known, Some(_)) => true,
-            (Who::Users(users), Some(user)) => users.contains(user),
+            (Who::Users(users), Some(who)) => users.contains(&who.user),
             (_, None) => false,
-        };
-        let fits: Vec<&Rule> = rules.iter().filter(fits).filter(concerns).collect();
-        fits.into_iter()
+        }
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! A file of another server is a source like a local one: its server is a [`Store`], which the
 //! session with the target reads. So the bytes pass through this process, in bounded memory, and
-//! everything else is as in any upload. A server copies its own files without that, and two FTP
-//! servers send them straight from one to the other ([`Way`]).
+//! everything else is as in any upload. A server copies its own files without that, and two servers
+//! may move them straight from one to the other ([`Way`]).
 
 mod origin;
+mod third_party;
 mod transfer;
 
 use std::fmt;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use xdfs_proto::Fault;
+use xdfs_proto::third_party::CopyId;
 #[cfg(doc)]
 use xdfs_store::Store;
 
@@ -26,7 +28,7 @@ pub(crate) use self::origin::Origin;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Way {
-    /// Within one server, or straight between two FTP servers, where that is possible; otherwise
+    /// Within one server, or straight between two servers, where that is possible; otherwise
     /// through this process.
     #[default]
     Any,
@@ -34,7 +36,17 @@ pub enum Way {
     /// [`Code::Unsupported`](crate::Code::Unsupported).
     Direct,
     /// Through this process.
-    Relayed,
+    #[serde(alias = "relayed")]
+    Client,
+}
+
+/// A copy that servers make by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DetachedCopy {
+    /// Its identifier, for [`Client::copy_status`] and [`Client::cancel_copy`].
+    pub id: CopyId,
+    /// The server of the source has it; otherwise that of the target.
+    pub is_at_source: bool,
 }
 
 /// Opens the session with a server.

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use xdfs_engine::command::TransferKind;
-use xdfs_engine::mailbox::{Sender, mailbox};
-use xdfs_engine::{LimitedBy, Outcome, Progress, TimeShares, TransferEvent, UploadSpec};
+use xdfs_engine::mailbox::{Mailbox, Sender, mailbox};
+use xdfs_engine::{LimitedBy, Outcome, Passage, Progress, TimeShares, TransferEvent, UploadSpec};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, DigestValue, Fault, Retry};
 use xdfs_store::place::{Copied, DirectRequest, Directly};
@@ -26,13 +26,13 @@ const TICK: Duration = Duration::from_millis(100);
 const OPERATION: &str = "copy";
 
 /// The work of the thread.
-struct Course {
-    target: Client,
-    file: ServerFile,
-    path: Vec<u8>,
+pub(super) struct Course {
+    pub(super) target: Client,
+    pub(super) file: ServerFile,
+    pub(super) path: Vec<u8>,
     /// In a directory at `path` it gets this name. Without one, a directory there is a failure.
-    name: Vec<u8>,
-    options: TransferOptions,
+    pub(super) name: Vec<u8>,
+    pub(super) options: TransferOptions,
     events: Sender<TransferEvent>,
     is_cancelled: Arc<AtomicBool>,
 }
@@ -47,17 +47,8 @@ impl Client {
         name: Vec<u8>,
         options: &TransferOptions,
     ) -> Result<Transfer, Fault> {
-        let (events, mailbox) = mailbox();
-        let is_cancelled = Arc::new(AtomicBool::new(false));
-        let course = Course {
-            target: self.share(),
-            file: file.clone(),
-            path: target.to_vec(),
-            name,
-            options: options.clone(),
-            events,
-            is_cancelled: Arc::clone(&is_cancelled),
-        };
+        let (course, mailbox) = Course::new(self, file, target, name, options);
+        let is_cancelled = Arc::clone(&course.is_cancelled);
         let end = self.session_end()?;
         thread::Builder::new()
             .name("xdfs-between".into())
@@ -69,7 +60,7 @@ impl Client {
 }
 
 /// Why a file has to go through this process.
-fn impossible(cause: &str) -> Fault {
+pub(super) fn impossible(cause: &str) -> Fault {
     Fault::new(Code::Unsupported, OPERATION, cause)
 }
 
@@ -78,6 +69,26 @@ fn cancelled() -> Fault {
 }
 
 impl Course {
+    pub(super) fn new(
+        client: &Client,
+        file: &ServerFile,
+        target: &[u8],
+        name: Vec<u8>,
+        options: &TransferOptions,
+    ) -> (Self, Mailbox<TransferEvent>) {
+        let (events, mailbox) = mailbox();
+        let course = Self {
+            target: client.share(),
+            file: file.clone(),
+            path: target.to_vec(),
+            name,
+            options: options.clone(),
+            events,
+            is_cancelled: Arc::new(AtomicBool::new(false)),
+        };
+        (course, mailbox)
+    }
+
     fn run(self) {
         let flag = Arc::clone(&self.is_cancelled);
         let check = move || match flag.load(Ordering::Relaxed) {
@@ -94,9 +105,9 @@ impl Course {
 
     fn copy(&self) -> Result<Outcome, Fault> {
         if self.options.parameters.dry_run {
-            return self.relay();
+            return self.through_client("nothing is copied in a dry run");
         }
-        match (self.direct(), self.file.way) {
+        let why = match (self.direct(), self.file.way) {
             (Ok(outcome), _) => return outcome,
             (Err(why), Way::Direct) => {
                 return Err(Fault {
@@ -108,28 +119,28 @@ impl Course {
                 .retry(Retry::Never)
                 .hint("allow it to go through this machine with --between any"));
             }
-            (Err(why), _) => tracing::info!(%why, "a file goes through this machine"),
-        }
-        if self.is_cancelled.load(Ordering::Relaxed) {
+            (Err(why), _) => why,
+        };
+        tracing::info!(%why, "a file goes through this machine");
+        if self.is_cancelled() {
             return Err(cancelled());
         }
-        self.relay()
+        self.through_client(&why.cause)
     }
 
     /// Has the file copied without this process. The fault says why that is impossible.
     fn direct(&self) -> Result<Result<Outcome, Fault>, Fault> {
         let options = &self.options;
-        if self.file.way == Way::Relayed {
+        if self.file.way == Way::Client {
             return Err(impossible("it isn't wanted"));
         }
         if options.offset > 0 || options.length.is_some() {
             return Err(impossible("it is a part of a file"));
         }
-        if options.parameters.rate_bytes_per_s_max.is_some() {
-            return Err(impossible("its rate is limited"));
-        }
         let server = self.target.place();
-        if server.shares_session(&self.file.place) && self.target.traits().copies {
+        let is_limited = options.parameters.rate_bytes_per_s_max.is_some();
+        let is_within = server.shares_session(&self.file.place);
+        if is_within && !is_limited && self.target.traits().copies {
             return self.within();
         }
         self.straight()
@@ -194,7 +205,7 @@ impl Course {
     }
 
     /// Waits for a call at the target, until the copy is cancelled.
-    fn wait(&self, mut call: PendingCall) -> Result<Answer, Fault> {
+    pub(super) fn wait(&self, mut call: PendingCall) -> Result<Answer, Fault> {
         loop {
             if let Some(answer) = call.wait_for(TICK) {
                 return answer;
@@ -214,8 +225,11 @@ impl Course {
             Err(fault) => return Ok(Err(fault)),
         };
         let (Some(source), Some(target)) = (client.behind(), self.target.behind()) else {
-            return Err(impossible("only two FTP servers can do that"));
+            return self.third_party(&client);
         };
+        if options.parameters.rate_bytes_per_s_max.is_some() {
+            return Err(impossible("its rate is limited"));
+        }
         let began = Instant::now();
         let request = DirectRequest {
             from: self.file.place.path.clone(),
@@ -249,7 +263,7 @@ impl Course {
     }
 
     /// Copies the file through this process.
-    fn relay(&self) -> Result<Outcome, Fault> {
+    fn through_client(&self, why: &str) -> Result<Outcome, Fault> {
         let path = &self.file.place.path;
         let source = Origin(self.file.clone()).open_source(path)?;
         let kind = TransferKind::Upload(UploadSpec {
@@ -274,11 +288,23 @@ impl Course {
                 self.is_cancelled.store(true, Ordering::Relaxed);
             }
         }
-        transfer.outcome()
+        let outcome = transfer.outcome()?;
+        Ok(Outcome {
+            passage: Some(Passage::Client(why.to_owned())),
+            ..outcome
+        })
     }
 
-    /// Tells progress. Breaks once nobody listens.
-    fn tell(&self, progress: Progress) -> ControlFlow<()> {
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Reports progress. Breaks once the receiver is gone.
+    pub(super) fn tell(&self, progress: Progress) -> ControlFlow<()> {
         match self.events.send(TransferEvent::Progress(progress)) {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
@@ -299,7 +325,7 @@ fn outcome(copied: Copied, elapsed: Duration) -> Outcome {
         time_shares: TimeShares::only(LimitedBy::Network),
         failures: Failures::default(),
         is_skipped: false,
-        is_direct: true,
+        passage: Some(Passage::Direct),
         mtime_ns: None,
     }
 }

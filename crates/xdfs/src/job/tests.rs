@@ -94,7 +94,7 @@ fn place() -> impl Strategy<Value = JobPlace> {
 }
 
 fn way() -> impl Strategy<Value = Way> {
-    select(vec![Way::Any, Way::Direct, Way::Relayed])
+    select(vec![Way::Any, Way::Direct, Way::Client])
 }
 
 fn retry() -> impl Strategy<Value = RetryPolicy> {
@@ -404,7 +404,7 @@ fn a_text_of_the_first_version_is_read() {
     };
     assert_eq!(job.source, JobPlace::Local("/data/a".into()));
     assert!(matches!(&job.target, JobPlace::Server(place) if place.path == b"/archive"));
-    assert_eq!(job.way, Way::Relayed);
+    assert_eq!(job.way, Way::Client);
     let rules = [
         FilterRule::Exclude("*.o".to_owned()),
         FilterRule::Lines(b"a\n!b\n".to_vec()),

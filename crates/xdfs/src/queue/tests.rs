@@ -172,7 +172,7 @@ fn outcome(bytes: u64) -> Outcome {
         time_shares: TimeShares::only(LimitedBy::Network),
         failures: Failures::default(),
         is_skipped: false,
-        is_direct: false,
+        passage: None,
         mtime_ns: None,
     }
 }

@@ -1,6 +1,7 @@
 //! The records of copies of files.
 
 use serde::Serialize;
+use xdfs_engine::Passage;
 use xdfs_proto::DigestValue;
 
 use super::digest::Digest;
@@ -49,6 +50,8 @@ pub(super) struct FileBody<'a> {
     time_shares: Shares,
     skipped: bool,
     direct: bool,
+    way: Option<&'static str>,
+    way_reason: Option<String>,
     dry_run: bool,
 }
 
@@ -59,6 +62,11 @@ impl<'a> FileBody<'a> {
         result: &TransferResult,
         dry_run: bool,
     ) -> Self {
+        let (way, way_reason) = match &result.passage {
+            Some(Passage::Direct) => (Some("direct"), None),
+            Some(Passage::Client(why)) => (Some("client"), Some(why.clone())),
+            None => (None, None),
+        };
         Self {
             source,
             target,
@@ -72,7 +80,9 @@ impl<'a> FileBody<'a> {
             limited_by: limited_by(&result.time_shares),
             time_shares: result.time_shares.into(),
             skipped: result.is_skipped,
-            direct: result.is_direct,
+            direct: result.passage == Some(Passage::Direct),
+            way,
+            way_reason,
             dry_run,
         }
     }
@@ -94,6 +104,8 @@ pub(super) struct TreeFileBody<'a> {
     time_shares: Option<Shares>,
     skipped: bool,
     direct: bool,
+    way: Option<&'static str>,
+    way_reason: Option<String>,
     dry_run: bool,
 }
 
@@ -113,6 +125,8 @@ impl<'a> TreeFileBody<'a> {
             time_shares: None,
             skipped: false,
             direct: false,
+            way: None,
+            way_reason: None,
             dry_run: false,
         }
     }

@@ -6,6 +6,7 @@
 //! meaning or a removal raises it.
 
 mod copy;
+mod detached;
 mod digest;
 mod measured;
 mod path;
@@ -18,9 +19,11 @@ mod tunnel;
 
 use serde::{Serialize, Serializer};
 use xdfs_engine::PathDecision;
+use xdfs_proto::third_party::CopyStatus;
 use xdfs_proto::{ChecksumValue, DigestValue, Fault};
 
 use self::copy::{FileBody, ProgressBody, ResultBody, TreeFileBody};
+use self::detached::{DetachedBody, DetachedStatusBody};
 use self::measured::{SampleBody, StackBody, TuneBody};
 use self::path::{
     CheckBody, DifferenceBody, DoneBody, EntryBody, PartialBody, SpaceBody, SumBody, SummaryBody,
@@ -58,6 +61,8 @@ enum Body<'a> {
     Closed(TunnelBody<'a>),
     Connection(TunnelBody<'a>),
     Deletion(DeletionBody),
+    Detached(DetachedBody<'a>),
+    DetachedStatus(DetachedStatusBody<'a>),
     Difference(DifferenceBody),
     Done(DoneBody<'a>),
     Entry(EntryBody<'a>),
@@ -179,6 +184,25 @@ impl<'a> Record<'a> {
     #[must_use]
     pub fn network_path(server: &'a str, decision: &'a PathDecision) -> Self {
         Self(Body::Path(NetworkPathBody::new(server, decision)))
+    }
+
+    /// `detached`: a copy that goes on at `server`.
+    #[must_use]
+    pub fn detached(id: &'a str, server: &'a str, source: &'a str, target: &'a str) -> Self {
+        Self(Body::Detached(DetachedBody {
+            id,
+            server,
+            source,
+            target,
+        }))
+    }
+
+    /// `detached-status`: the state of such a copy.
+    #[must_use]
+    pub fn detached_status(server: &'a str, id: &'a str, status: &'a CopyStatus) -> Self {
+        Self(Body::DetachedStatus(DetachedStatusBody::new(
+            server, id, status,
+        )))
     }
 
     /// `identity`: how a server identifies the user, and its own key; both are `None` on a channel

@@ -45,7 +45,7 @@ fn file_result() -> TransferResult {
         target: b"/t".to_vec(),
         time_shares: TimeShares::only(LimitedBy::TargetWrite),
         is_skipped: false,
-        is_direct: false,
+        passage: None,
         has_cut_time: false,
     }
 }
@@ -85,7 +85,8 @@ fn file_object() {
             "retransmitted_bytes": 7,
             "digest": {"kind": "crc64nvme", "value": "0000000000000001"},
             "limited_by": "target-write", "time_shares": shares(),
-            "skipped": false, "direct": false, "dry_run": false
+            "skipped": false, "direct": false, "way": null, "way_reason": null,
+            "dry_run": false
         })
     );
 }

@@ -12,11 +12,13 @@ use xdfs_xio::Protection;
 use xdfs_xio::tls::{Configs, StableSecret};
 
 use super::tunnels::TunnelsByRules;
+use crate::third_party::{Copies, ThirdPartyStore};
 
 /// The gate of a server's acceptor.
 #[derive(Debug)]
 pub(crate) struct SecureGate {
     current: Arc<dyn CurrentAccess>,
+    copies: Arc<Copies>,
 }
 
 /// Configuration of the driver `tls` for channels of clients: each channel gets the certificate
@@ -36,7 +38,10 @@ pub(crate) fn server_tls(current: Arc<dyn CurrentAccess>) -> Result<Configs, Fau
 impl SecureGate {
     /// Admits by these rules.
     pub(crate) fn new(current: Arc<dyn CurrentAccess>) -> Self {
-        Self { current }
+        Self {
+            current,
+            copies: Arc::default(),
+        }
     }
 }
 
@@ -95,6 +100,7 @@ impl Gate for SecureGate {
                 let proof = Box::new(PasswordProof {
                     access,
                     current,
+                    copies: Arc::clone(&self.copies),
                     peer,
                     exchange,
                 });
@@ -107,13 +113,14 @@ impl Gate for SecureGate {
             }
         };
         let login = access.authenticate(&peer, user, evidence)?;
-        admit(access, &self.current, &peer, &login)
+        admit(access, &self.current, &self.copies, &peer, &login)
     }
 }
 
 fn admit(
     access: &Arc<Access>,
     current: &Arc<dyn CurrentAccess>,
+    copies: &Arc<Copies>,
     peer: &Peer,
     login: &Login,
 ) -> Result<Verdict, Fault> {
@@ -123,10 +130,12 @@ fn admit(
         ids,
         rate,
         tunnels,
+        third_party,
         standing,
         permit,
     } = access.admit(peer, login)?;
     let tunnels = TunnelsByRules::new(tunnels, Arc::clone(current));
+    let store = ThirdPartyStore::new(store, third_party, Arc::clone(current), Arc::clone(copies));
     let standing = SessionStanding {
         standing,
         admitted_by: Arc::clone(access),
@@ -134,7 +143,7 @@ fn admit(
     };
     Ok(Verdict::Admitted(xdfs_engine::SessionGrant {
         user,
-        store,
+        store: Arc::new(store),
         guard: PeerGuard(Box::new(permit)),
         standing: Some(Arc::new(standing)),
         ids,
@@ -166,6 +175,7 @@ impl Standing for SessionStanding {
 struct PasswordProof {
     access: Arc<Access>,
     current: Arc<dyn CurrentAccess>,
+    copies: Arc<Copies>,
     peer: Peer,
     exchange: PasswordExchange,
 }
@@ -173,7 +183,13 @@ struct PasswordProof {
 impl Proof for PasswordProof {
     fn step(self: Box<Self>, body: &[u8]) -> Result<Verdict, Fault> {
         let login = self.exchange.finish(body)?;
-        admit(&self.access, &self.current, &self.peer, &login)
+        admit(
+            &self.access,
+            &self.current,
+            &self.copies,
+            &self.peer,
+            &login,
+        )
     }
 }
 

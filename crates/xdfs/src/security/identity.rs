@@ -11,7 +11,7 @@ use rustls::{AlertDescription, CertificateError, ClientConfig, OtherError};
 use xdfs_engine::Identity;
 use xdfs_proto::frame::AuthRequest;
 use xdfs_proto::{Code, Fault, Retry};
-use xdfs_security::identity::{Fingerprint, read_certificates, read_key};
+use xdfs_security::identity::{Fingerprint, ServerIdentity, read_certificates, read_key};
 use xdfs_security::key::{self, Signer as _, SigningKey};
 use xdfs_security::password::PasswordClient;
 use xdfs_security::ticket;
@@ -58,6 +58,13 @@ pub enum Credential {
     Ticket(String),
     /// A bearer token.
     Token(String),
+    /// A ticket for the server with this key alone.
+    Capability {
+        /// Its text.
+        text: String,
+        /// The key.
+        holder: Arc<ServerIdentity>,
+    },
 }
 
 impl Credential {
@@ -78,7 +85,7 @@ impl Credential {
             Self::Certificate { .. } => Method::Certificate,
             Self::Agent(_) | Self::Key(_) | Self::KeyText(_) => Method::Key,
             Self::Password(_) => Method::Password,
-            Self::Ticket(_) => Method::Ticket,
+            Self::Ticket(_) | Self::Capability { .. } => Method::Ticket,
             Self::Token(_) => Method::Token,
         }
     }
@@ -377,6 +384,9 @@ impl SecureIdentity {
                 self.key_proof(credential, protection)?
             }
             Credential::Ticket(text) => ticket::prove(text, &protection.binding)?,
+            Credential::Capability { text, holder } => {
+                ticket::prove_as(holder, text, &protection.binding)?
+            }
             Credential::Token(text) => text.clone().into_bytes(),
             Credential::Password(_) => {
                 let (client, body) = PasswordClient::begin()?;

@@ -20,7 +20,7 @@ pub(crate) use identity::SecureIdentity;
 pub use identity::{ClientSecurity, Credential, FirstUse};
 pub(crate) use level::{check_of_xdfs, of_xdfs};
 pub(crate) use personal::PersonalGate;
-pub(crate) use rules::CurrentRules;
+pub(crate) use rules::{CurrentRules, Reach};
 pub use settings::ServerSecurity;
 pub(crate) use settings::keep_apart;
 pub(crate) use tunnels::TunnelsWithoutUsers;

@@ -16,6 +16,7 @@ use xdfs_proto::{Code, Fault};
 use xdfs_security::Method;
 use xdfs_security::guard::{Guard, Limits, Network};
 use xdfs_security::identity::{ClientCertificates, Fingerprint, ServerIdentity};
+use xdfs_security::ticket::Redeemed;
 use xdfs_store::{LocalStore, ServerStore, Store};
 use xdfs_xio::Protection;
 use xdfs_xio::tls::Configs;
@@ -109,8 +110,8 @@ impl Gate for PersonalGate {
                 cause,
             ));
         }
-        // The scopes are those of its own tickets, which have none.
-        let (user, _scopes) = self.tickets.redeem(&request.body, &protection.binding)?;
+        // Its own tickets have no scopes, and it issues no capabilities.
+        let Redeemed { user, .. } = self.tickets.redeem(&request.body, &protection.binding)?;
         let network = Network::of_peer(peer);
         let session = self.guard.session(&user, network)?;
         let slots = [session, self.guard.channel(&user, network)?];

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::ServerConfig;
-use xdfs_access::{Access, CurrentAccess, Ongoing, Tickets};
+use xdfs_access::{Access, CurrentAccess, Ongoing, Parts, Tickets};
 use xdfs_proto::Fault;
 use xdfs_security::export::Exports;
 use xdfs_security::identity::{Fingerprint, Reloading, ServerIdentity};
+use xdfs_security::third_party::ThirdPartyRules;
 use xdfs_security::tunnel::TunnelRules;
 
 use super::settings::ServerSecurity;
@@ -24,6 +25,22 @@ struct Rules {
     identity: Reloading,
 }
 
+/// The rules about other machines that users reach through a server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reach {
+    /// The targets of tunnels.
+    pub(crate) tunnels: TunnelRules,
+    /// Servers to copy files with.
+    pub(crate) third_party: ThirdPartyRules,
+}
+
+impl Reach {
+    fn give(self, parts: &mut Parts) {
+        parts.tunnels = self.tunnels;
+        parts.third_party = self.third_party;
+    }
+}
+
 impl CurrentRules {
     /// Loads or creates the files of the settings. `root` is served if there are no exports,
     /// restricted by `read_only`.
@@ -31,11 +48,11 @@ impl CurrentRules {
         settings: ServerSecurity,
         root: PathBuf,
         read_only: bool,
-        tunnels: TunnelRules,
+        reach: Reach,
     ) -> Result<Self, Fault> {
         let takes_clear = settings.takes_clear;
         let (mut parts, identity) = settings.load(root, read_only)?;
-        parts.tunnels = tunnels;
+        reach.give(&mut parts);
         let exports = parts.exports.clone();
         Ok(Self(RwLock::new(Arc::new(Rules {
             takes_clear,
@@ -66,12 +83,12 @@ impl CurrentRules {
         mut settings: ServerSecurity,
         root: PathBuf,
         read_only: bool,
-        tunnels: TunnelRules,
+        reach: Reach,
     ) -> Result<(), Fault> {
         settings.audit = None;
         let takes_clear = settings.takes_clear;
         let (mut parts, identity) = settings.load(root, read_only)?;
-        parts.tunnels = tunnels;
+        reach.give(&mut parts);
         let exports = parts.exports.clone();
         let access = self.rules().access.renewed(parts)?;
         let renewed = Arc::new(Rules {
@@ -111,6 +128,10 @@ impl CurrentAccess for CurrentRules {
 
     fn tls(&self) -> Arc<ServerConfig> {
         self.rules().identity.current()
+    }
+
+    fn signer(&self) -> Arc<ServerIdentity> {
+        self.rules().identity.loaded()
     }
 
     fn identity(&self) -> Result<ServerIdentity, Fault> {

@@ -14,6 +14,7 @@ use xdfs_security::grid::GridMapFile;
 use xdfs_security::guard::Limits as GuardLimits;
 use xdfs_security::identity::{ClientCertificates, Reloading, ServerIdentity, read_certificates};
 use xdfs_security::password::UsersFile;
+use xdfs_security::third_party::ThirdPartyRules;
 use xdfs_security::token::{Config as TokenConfig, Verifier};
 use xdfs_security::trusted;
 use xdfs_security::tunnel::TunnelRules;
@@ -175,6 +176,7 @@ impl ServerSecurity {
             grid,
             exports: Exports::single(PathBuf::new(), Rights::NONE),
             tunnels: TunnelRules::default(),
+            third_party: ThirdPartyRules::default(),
             accounts: None,
             limits: self.limits,
             audit: self.audit.as_deref().map(Audit::open).transpose()?,
@@ -196,7 +198,7 @@ impl ServerSecurity {
     /// Loads or creates the files of the settings, including the server's own key. `root` is served
     /// if there are no exports; either is restricted by `read_only`.
     ///
-    /// The rules about tunnels aren't among the settings.
+    /// The rules about other machines aren't among the settings.
     pub(super) fn load(
         mut self,
         root: PathBuf,
@@ -233,6 +235,7 @@ impl ServerSecurity {
             grid,
             exports,
             tunnels: TunnelRules::default(),
+            third_party: ThirdPartyRules::default(),
             accounts,
             limits: self.limits,
             audit: self.audit.as_deref().map(Audit::open).transpose()?,

@@ -199,7 +199,7 @@ impl<'a> Namespace<'a> {
         let is_relayed = match origin.way() {
             Way::Any => !stays || options.keeps_more(),
             Way::Direct => false,
-            Way::Relayed => true,
+            Way::Client => true,
         };
         source.packs && there.packs && is_relayed
     }

@@ -335,7 +335,7 @@ fn jobs_go_between_servers() {
         Job::File(FileJob {
             source: from.there("/file"),
             target: to.there("/file"),
-            way: Way::Relayed,
+            way: Way::Client,
             options: TransferOptions::default(),
             retry,
         }),

@@ -38,7 +38,7 @@ fn small_files_travel_in_packs() {
     );
     // Those that are relayed are the same as those of one server.
     let within = Origin::new(&folders.root());
-    let relayed = within.at("/copy").by(Way::Relayed);
+    let relayed = within.at("/copy").by(Way::Client);
     let (result, failed) = across(&client, &relayed, "/again", &options()).unwrap();
     assert_eq!((result.files, failed), (FILES, vec![]));
     assert_same(&tree, &folders.there("again"));

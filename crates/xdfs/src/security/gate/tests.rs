@@ -11,7 +11,7 @@ use xdfs_security::ticket;
 use xdfs_security::tunnel::TunnelRules;
 
 use super::*;
-use crate::security::{CurrentRules, ServerSecurity};
+use crate::security::{CurrentRules, Reach, ServerSecurity};
 
 const PEER: &str = "192.0.2.1:40000";
 
@@ -23,7 +23,7 @@ struct Entrance {
 
 impl Entrance {
     fn new(settings: ServerSecurity, root: PathBuf) -> Self {
-        let rules = CurrentRules::new(settings, root, false, TunnelRules::default());
+        let rules = CurrentRules::new(settings, root, false, Reach::default());
         let rules = Arc::new(rules.unwrap());
         let gate = SecureGate::new(Arc::<CurrentRules>::clone(&rules));
         Self { rules, gate }
@@ -31,7 +31,11 @@ impl Entrance {
 
     fn reload(&self, settings: ServerSecurity, root: PathBuf) -> Result<(), Fault> {
         let tunnels = TunnelRules::default();
-        self.rules.reload(settings, root, false, tunnels)
+        let reach = Reach {
+            tunnels,
+            ..Reach::default()
+        };
+        self.rules.reload(settings, root, false, reach)
     }
 
     fn tickets(&self) -> Tickets {
