@@ -44,6 +44,8 @@ const DETACHED: u8 = 1 << 2;
 const TOTAL: u8 = 1 << 0;
 /// Copy status: the time of the source is known.
 const TIME: u8 = 1 << 1;
+/// Copy status: the fault is one of the other acceptor.
+const THERE: u8 = 1 << 2;
 
 /// The identifier of a copy: 16 random bytes chosen by the initiator. Text form: 32 hexadecimal
 /// digits.
@@ -176,6 +178,8 @@ pub struct CopyStatus {
     pub target: Vec<u8>,
     /// The cause of the failure: only, and always, if it failed.
     pub fault: Option<Fault>,
+    /// The fault is one of the other acceptor; `false` without a fault.
+    pub is_fault_there: bool,
 }
 
 impl CopyState {
@@ -367,7 +371,8 @@ fn addresses(r: &mut Reader<'_>) -> Result<Vec<String>, DecodeError> {
 impl CopyStatus {
     pub(crate) fn check(&self, limits: &Limits) -> Result<(), DecodeError> {
         check_path(&self.target, limits.path_bytes_max, "path")?;
-        match self.fault.is_some() == self.state.is_failure() {
+        let fails = self.state.is_failure();
+        match self.fault.is_some() == fails && (fails || !self.is_fault_there) {
             true => Ok(()),
             false => Err(DecodeError::Invalid("state of a copy")),
         }
@@ -375,7 +380,9 @@ impl CopyStatus {
 
     pub(crate) fn encode(&self, w: &mut Writer<'_>) {
         w.u8(self.state.number());
-        w.u8(flag(self.bytes_total.is_some(), TOTAL) | flag(self.mtime_ns.is_some(), TIME));
+        w.u8(flag(self.bytes_total.is_some(), TOTAL)
+            | flag(self.mtime_ns.is_some(), TIME)
+            | flag(self.is_fault_there, THERE));
         w.u64(self.bytes);
         w.u64(self.bytes_total.unwrap_or(0));
         w.u64(self.resumed_bytes);
@@ -393,7 +400,7 @@ impl CopyStatus {
         use crate::wire::present;
         let state = CopyState::decode(r)?;
         let options = r.u8("options of an answer")?;
-        if options & !(TOTAL | TIME) != 0 {
+        if options & !(TOTAL | TIME | THERE) != 0 {
             return Err(DecodeError::Invalid("options of an answer"));
         }
         Ok(Self {
@@ -410,6 +417,7 @@ impl CopyStatus {
                 true => Some(r.fault()?),
                 false => None,
             },
+            is_fault_there: options & THERE != 0,
         })
     }
 }

@@ -42,6 +42,8 @@ struct Shared {
     is_clear: AtomicBool,
     /// The server has refused to copy files with other servers, or can't reach them.
     refuses_copies: AtomicBool,
+    /// Number of channels that the user wants; `None` to have it chosen.
+    channels: Option<u32>,
 }
 
 impl Client {
@@ -56,12 +58,14 @@ impl Client {
     pub fn connect(place: &RemotePlace, options: ClientOptions) -> Result<Self, Fault> {
         let level = options.security.as_ref().map(|security| security.level);
         let path_bytes_max = options.limits.path_bytes_max;
+        let channels = options.channels;
         let shared = Arc::new(Shared {
             sessions: ReconnectingSession::connect(place, options)?,
             next_file: AtomicU32::new(1),
             path_bytes_max,
             is_clear: AtomicBool::new(level.is_some_and(|level| !level.encrypts())),
             refuses_copies: AtomicBool::new(false),
+            channels,
         });
         Ok(Self { shared })
     }
@@ -76,6 +80,12 @@ impl Client {
     /// The end of the present session.
     pub(crate) fn session_end(&self) -> Result<SessionEnd, Fault> {
         Ok(self.session()?.end.clone())
+    }
+
+    /// Number of channels that the user wants, for an order; 0 to have it chosen.
+    pub(crate) fn channels(&self) -> u16 {
+        let wanted = self.shared.channels.unwrap_or(0);
+        u16::try_from(wanted).unwrap_or(u16::MAX)
     }
 
     /// Whether the server has refused to copy files with other servers.

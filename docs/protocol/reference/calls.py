@@ -510,17 +510,21 @@ def _write_in_the_way(a):
 
 def _read_copy_status(r):
     a = {"state": COPY_STATES[r.bounded("B", 0, 4, "state of a copy")]}
-    options = r.bounded("B", 0, 3, "options of an answer")
+    options = r.bounded("B", 0, 7, "options of an answer")
     a["bytes"] = r.number("Q")
     a["bytes_total"] = _optional(r, "Q", options & 1, "length")
     a["resumed_bytes"], a["channels"], a["elapsed_ms"] = r.number("Q"), r.number("H"), r.number("Q")
     a["mtime_ns"] = _optional(r, "q", options & 2, "time")
     a["digest"], a["target"] = read_digest(r), r.path()
-    return {**a, "fault": read_fault(r) if a["state"] in ("unreachable", "failed") else None}
+    failed = a["state"] in ("unreachable", "failed")
+    a["fault"], a["fault_there"] = read_fault(r) if failed else None, bool(options & 4)
+    if a["fault_there"] and not failed:
+        raise malformed("state of a copy")
+    return a
 
 
 def _write_copy_status(a):
-    options = (a["bytes_total"] is not None) | (a["mtime_ns"] is not None) << 1
+    options = (a["bytes_total"] is not None) | (a["mtime_ns"] is not None) << 1 | a["fault_there"] << 2
     body = pack("BBQQ", COPY_STATES.index(a["state"]), options, a["bytes"], a["bytes_total"] or 0)
     body += pack("QHQq", a["resumed_bytes"], a["channels"], a["elapsed_ms"], a["mtime_ns"] or 0)
     body += encode_digest(a["digest"]) + string(a["target"])

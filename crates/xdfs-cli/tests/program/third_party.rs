@@ -270,3 +270,31 @@ fn a_detached_copy_is_cancelled_and_resumed() {
     alone.make("file", 10);
     alone.cp(&["--detach"], "/copy").fails(5, &["--connect-to"]);
 }
+
+#[test]
+fn what_a_capability_does_not_open_is_copied_by_the_client() {
+    let scene = Scene::new([&[], &CONNECTS]);
+    let bytes = scene.make("real", 300_000);
+    std::os::unix::fs::symlink("real", scene.place.here("source/file")).unwrap();
+    let record = file(&scene.cp(&[], "/copy").ok());
+    assert_content(scene.copied("copy"), &bytes);
+    assert_eq!(record["way"], "client");
+    // The next one is asked for all the same, with as many channels as are wanted.
+    fs::remove_file(scene.place.here("source/file")).unwrap();
+    let bytes = scene.make("file", 9_000_000);
+    let record = file(&scene.cp(&["-n", "3"], "/other").ok());
+    assert_content(scene.copied("other"), &bytes);
+    assert_eq!(
+        (&record["way"], &record["channels"]),
+        (&"direct".into(), &3.into())
+    );
+    // A fault names the server that has it.
+    fs::remove_file(scene.place.here("source/file")).unwrap();
+    fs::create_dir(scene.place.here("source/file")).unwrap();
+    let at = scene.source.addresses[0].clone();
+    scene.cp(&[], "/third").fails(6, &[&at]);
+    let at = scene.target.addresses[0].clone();
+    scene.make("file2", 10);
+    let [from, to] = [scene.source.url("/file2"), scene.target.url("/no/dir")];
+    xdfs(["cp", &from, &to]).fails(4, &[&at]);
+}

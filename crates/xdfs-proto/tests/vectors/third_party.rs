@@ -76,6 +76,7 @@ pub(crate) fn status(status: &CopyStatus) -> Value {
         "digest": digest(&status.digest),
         "target": hex(&status.target),
         "fault": status.fault.as_ref().map(fault),
+        "fault_there": status.is_fault_there,
     })
 }
 
@@ -143,6 +144,7 @@ fn state(state: CopyState) -> Frame {
         fault: state
             .is_failure()
             .then(|| Fault::new(Code::ConnectionLost, "connect", "it has gone").remote()),
+        is_fault_there: state == CopyState::Failed,
     })))
 }
 
@@ -227,11 +229,15 @@ pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
         ),
         (
             "answer-copy-option-undefined",
-            at("answer-copy-moving", rest + 1, &[4]),
+            at("answer-copy-moving", rest + 1, &[9]),
         ),
         (
             "answer-copy-total-absent-but-set",
             at("answer-copy-moving", rest + 1, &[0]),
+        ),
+        (
+            "answer-copy-moving-with-a-fault-there",
+            at("answer-copy-moving", rest + 1, &[5]),
         ),
         (
             "answer-copy-done-with-a-fault",

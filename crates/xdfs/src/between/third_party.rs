@@ -32,8 +32,10 @@ struct Paths {
 
 /// Why a copy didn't succeed.
 enum Failed {
-    /// The server doesn't do it: another way may work.
+    /// The server does this for no file: another way may work.
     Way(Fault),
+    /// Another way may work for this file.
+    Once(Fault),
     /// The file itself.
     File(Fault),
 }
@@ -119,12 +121,10 @@ impl Course {
                 Ok(followed) => return Ok(Ok(followed)),
                 Err(Failed::File(fault)) => return Ok(Err(fault)),
                 Err(Failed::Way(fault)) => {
-                    // A server that has too much to do may have less at the next file.
-                    if fault.code != Code::LimitExceeded {
-                        orders.refuse_copies();
-                    }
+                    orders.refuse_copies();
                     why = fault;
                 }
+                Err(Failed::Once(fault)) => why = fault,
             }
         }
         Err(why)
@@ -205,7 +205,7 @@ impl Course {
             overwrite: parameters.overwrite,
             resume: parameters.resume,
             digest: self.target.digest(parameters.digest),
-            channels: 0,
+            channels: self.target.channels(),
             rate_bytes_per_s_max: parameters.rate_bytes_per_s_max.unwrap_or(0),
             key: key.0,
             capability,
@@ -227,9 +227,9 @@ impl Course {
         answer
             .and_then(|call| self.wait(call))
             .map_err(|fault| match fault.code {
-                Code::Unsupported | Code::PermissionDenied | Code::LimitExceeded => {
-                    Failed::Way(fault)
-                }
+                Code::Unsupported | Code::PermissionDenied => Failed::Way(fault),
+                // It may have less to do at the next file.
+                Code::LimitExceeded => Failed::Once(fault),
                 _ => Failed::File(fault),
             })
     }
@@ -254,16 +254,19 @@ impl Course {
         let mut pause = LOOK_MIN;
         let mut is_cancelled = false;
         loop {
-            let status = acts.copy_status(copy.id).map_err(Failed::File)?;
-            match (status.state, &status.fault) {
-                (CopyState::Unreachable, Some(fault)) if !is_cancelled => {
-                    return Err(Failed::Way(acts.fault_there(fault.clone())));
-                }
-                (_, Some(fault)) => {
-                    return Err(Failed::File(acts.fault_there(fault.clone())));
-                }
-                (state, None) if is_enough(state) => return Ok(status),
-                _ => {}
+            let status = acts.copy_status(copy.id);
+            let status = status.map_err(|fault| Failed::File(self.at(copy.is_at_source, fault)))?;
+            if let Some(fault) = &status.fault {
+                let is_at_source = copy.is_at_source != status.is_fault_there;
+                let fault = self.at(is_at_source, fault.clone());
+                return Err(match status.state {
+                    CopyState::Unreachable if !is_cancelled => Failed::Way(fault),
+                    _ if is_narrow(&status) => Failed::Once(fault),
+                    _ => Failed::File(fault),
+                });
+            }
+            if is_enough(status.state) {
+                return Ok(status);
             }
             let progress = Progress {
                 bytes: status.bytes,
@@ -276,12 +279,30 @@ impl Course {
             }
             if self.is_cancelled() && !is_cancelled {
                 is_cancelled = true;
-                acts.cancel_copy(copy.id).map_err(Failed::File)?;
+                let cancelled = acts.cancel_copy(copy.id);
+                cancelled.map_err(|fault| Failed::File(self.at(copy.is_at_source, fault)))?;
             }
             thread::sleep(pause);
             pause = (pause * 2).min(LOOK_MAX);
         }
     }
+
+    /// A fault of the server of the source, or of that of the target.
+    fn at(&self, is_at_source: bool, fault: Fault) -> Fault {
+        match is_at_source {
+            true => self.file.named(fault.remote()),
+            false => self.target.fault_there(fault),
+        }
+    }
+}
+
+/// Whether a copy has failed for what a capability doesn't open: a symbolic link to the file, or a
+/// file that has grown. The user may have the right to it, and then this process copies it.
+fn is_narrow(status: &CopyStatus) -> bool {
+    let fault = status.fault.as_ref();
+    let is_refused =
+        |fault: &Fault| matches!(fault.code, Code::PermissionDenied | Code::PathEscape);
+    status.bytes == 0 && status.is_fault_there && fault.is_some_and(is_refused)
 }
 
 /// The addresses of a server, as the other one may reach it: the name first, since it may have

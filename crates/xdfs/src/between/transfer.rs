@@ -125,7 +125,11 @@ impl Course {
         if self.is_cancelled() {
             return Err(cancelled());
         }
-        self.through_client(&why.cause)
+        let why = match &why.machine {
+            Some(_) => why.to_string(),
+            None => why.cause,
+        };
+        self.through_client(&why)
     }
 
     /// Has the file copied without this process. The fault says why that is impossible.

@@ -12,7 +12,7 @@ use xdfs_engine::command::TransferKind;
 use xdfs_engine::{DownloadSpec, Outcome, TransferParameters, UploadSpec};
 use xdfs_proto::third_party::{CopyOrder, CopyState, CopyStatus};
 use xdfs_proto::tunnel::Host;
-use xdfs_proto::{Code, DigestValue, Fault};
+use xdfs_proto::{Code, DigestValue, Fault, Side};
 use xdfs_security::identity::{Fingerprint, ServerIdentity};
 use xdfs_security::trust::{NewHosts, TrustPolicy};
 use xdfs_store::Store;
@@ -58,6 +58,7 @@ impl Copy {
             digest: DigestValue::None,
             target: Vec::new(),
             fault: None,
+            is_fault_there: false,
         };
         Self {
             began,
@@ -120,6 +121,7 @@ impl Copy {
             CopyState::Connecting => CopyState::Unreachable,
             _ => CopyState::Failed,
         };
+        state.0.is_fault_there = fault.side == Side::Remote;
         state.0.fault = Some(fault);
         state.1 = Some(Instant::now());
     }
