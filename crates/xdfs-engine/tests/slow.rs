@@ -265,6 +265,7 @@ impl Scene {
         };
         let (acceptor, control) = Acceptor::new(config).unwrap();
         let dial = Dial {
+            rate: None,
             routes: vec![Route { endpoint, stack }],
             channels: Some(2),
             block_size: Some(block_size),

@@ -9,6 +9,7 @@ use xdfs_engine::{Command, Commands, Dial, Identity, PathDecisions, Pipeline};
 use xdfs_proto::frame::Start;
 use xdfs_proto::{Code, Fault, Limits, Retry};
 use xdfs_store::Place;
+use xdfs_store::rate::SharedRate;
 
 use crate::drivers::Drivers;
 use crate::gateway::{self, Gateway};
@@ -32,6 +33,8 @@ pub struct ClientOptions {
     pub strict: bool,
     /// Send only what others on the path leave, in both directions, where the server can do so.
     pub yields: bool,
+    /// A rate limit for payload in both directions, shared with other sessions; `None` for none.
+    pub rate: Option<Arc<SharedRate>>,
     /// Limits for the resources that a peer may use.
     pub limits: Limits,
     /// Trust in servers, and the credentials of this side. `None` opens unprotected channels, which
@@ -114,6 +117,7 @@ impl Session {
             identity: identity.clone().map(|own| own as Arc<dyn Identity>),
             level: level.unwrap_or_default(),
             yields: options.yields,
+            rate: options.rate,
         };
         let listed_bytes_max = options.limits.listed_bytes_max;
         let is_local = dial.is_local();

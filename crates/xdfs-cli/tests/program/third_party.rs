@@ -33,6 +33,11 @@ impl Scene {
     }
 
     fn serve(place: &Place, name: &str, listen: &str, flags: &[&str]) -> Server {
+        Self::serve_with(place, name, listen, flags, "")
+    }
+
+    /// The same with further settings.
+    fn serve_with(place: &Place, name: &str, listen: &str, flags: &[&str], more: &str) -> Server {
         let root = PathBuf::from(place.here(name));
         fs::create_dir_all(&root).unwrap();
         let settings = place.here(&format!("{name}.toml"));
@@ -40,7 +45,7 @@ impl Scene {
         let audit = place.here(&format!("{name}.log"));
         fs::write(
             &settings,
-            format!("folder = {folder:?}\naudit = {audit:?}\n"),
+            format!("folder = {folder:?}\naudit = {audit:?}\n{more}"),
         )
         .unwrap();
         let common = ["--config", &settings, "--listen", listen];
@@ -297,4 +302,18 @@ fn what_a_capability_does_not_open_is_copied_by_the_client() {
     scene.make("file2", 10);
     let [from, to] = [scene.source.url("/file2"), scene.target.url("/no/dir")];
     xdfs(["cp", &from, &to]).fails(4, &[&at]);
+}
+
+/// The client's machine isn't on the way, so that neither of its sessions can hold the copy back.
+#[test]
+fn the_limit_of_a_user_counts_at_the_server_that_copies() {
+    let mut scene = Scene::new([&[], &CONNECTS]);
+    let bytes = scene.make("file", 4_000_000);
+    let limit = "[limits]\nbytes_per_second_per_user_max = \"2M\"\n";
+    scene.target = Scene::serve_with(&scene.place, "target", "127.0.0.1:0", &CONNECTS, limit);
+    let began = std::time::Instant::now();
+    scene.cp(&["--between", "direct"], "/copy").ok();
+    assert_content(scene.copied("copy"), &bytes);
+    // Less than two seconds, for the burst at its start.
+    assert!(began.elapsed() > std::time::Duration::from_millis(1500));
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use xdfs_proto::frame::{JoinRequest, Level, SessionAccept, SessionRequest, Start};
 use xdfs_proto::handshake::Purpose;
 use xdfs_proto::{ChannelIndex, Code, Fault, Limits, Retry, SessionId, SessionSecret};
+use xdfs_store::rate::SharedRate;
 use xdfs_xio::{Endpoint, Stack};
 
 use super::buffers::{BLOCK_BYTES, SEND_POOL_BYTES};
@@ -58,6 +59,9 @@ pub struct Dial {
     pub level: Level,
     /// Both sides send only what others on the path leave.
     pub yields: bool,
+    /// The rate limit for payload in both directions, shared with other sessions; `None` for no
+    /// limit.
+    pub rate: Option<Arc<SharedRate>>,
 }
 
 impl Dial {
@@ -524,6 +528,7 @@ mod tests {
     fn channels_without_a_number_are_not_waited_for() {
         let start_of = |channels| {
             let dial = Dial {
+                rate: None,
                 routes: Vec::new(),
                 channels,
                 block_size: None,

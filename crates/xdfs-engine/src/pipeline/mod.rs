@@ -204,7 +204,7 @@ impl<K: Kernel> Pipeline<K> {
     pub fn initiate(kernel: K, dial: Dial, limits: Limits) -> Result<(Self, Commands), Fault> {
         let request = dialer::session_request(&**kernel.environment(), &dial, &limits)?;
         let parameters = Parameters::requested(&request);
-        let yields = dial.yields;
+        let (yields, rate) = (dial.yields, dial.rate.clone());
         let role = Role::Initiator(Box::new(Dialer::new(dial, request)));
         let calls = Calls::initiator(&limits);
         let (mut pipeline, commands) = Self::new(
@@ -217,6 +217,7 @@ impl<K: Kernel> Pipeline<K> {
             MemoryBudget::unbounded(),
             limits,
         );
+        pipeline.bounds = Bounds::new(rate, pipeline.started);
         if yields {
             pipeline.yield_to_others();
         }

@@ -250,6 +250,7 @@ impl Scenario {
     /// Opens a session.
     fn connect(&mut self) -> Result<(), String> {
         let dial = Dial {
+            rate: None,
             routes: vec![Route {
                 endpoint: transport::endpoint(),
                 stack: transport::stack(&self.world),

@@ -135,7 +135,13 @@ fn admit(
         permit,
     } = access.admit(peer, login)?;
     let tunnels = TunnelsByRules::new(tunnels, Arc::clone(current));
-    let store = ThirdPartyStore::new(store, third_party, Arc::clone(current), Arc::clone(copies));
+    let store = ThirdPartyStore::new(
+        store,
+        third_party,
+        Arc::clone(current),
+        Arc::clone(copies),
+        rate.clone(),
+    );
     let standing = SessionStanding {
         standing,
         admitted_by: Arc::clone(access),

@@ -16,6 +16,7 @@ use xdfs_proto::{Code, DigestValue, Fault, Side};
 use xdfs_security::identity::{Fingerprint, ServerIdentity};
 use xdfs_security::trust::{NewHosts, TrustPolicy};
 use xdfs_store::Store;
+use xdfs_store::rate::SharedRate;
 
 use crate::address::Address;
 use crate::client::{Client, ClientOptions};
@@ -43,6 +44,7 @@ pub(super) struct Run {
     pub(super) user: ThirdPartyUser,
     pub(super) access: Arc<Access>,
     pub(super) identity: Arc<ServerIdentity>,
+    pub(super) rate: Option<Arc<SharedRate>>,
 }
 
 impl Copy {
@@ -232,6 +234,7 @@ impl Run {
                 }],
                 level: Level::Private,
             }),
+            rate: self.rate.clone(),
             ..ClientOptions::default()
         };
         let client = Client::connect(&place, options)?;

@@ -19,6 +19,7 @@ use xdfs_proto::{Code, Fault};
 use xdfs_security::identity::Fingerprint;
 use xdfs_security::ticket::Capability;
 use xdfs_store::Store;
+use xdfs_store::rate::SharedRate;
 
 use self::copy::Copy;
 
@@ -80,6 +81,8 @@ pub(crate) struct ThirdPartyStore {
     user: ThirdPartyUser,
     current: Arc<dyn CurrentAccess>,
     copies: Arc<Copies>,
+    /// The user's rate limit, for all sessions.
+    rate: Option<Arc<SharedRate>>,
     /// Those that end with the session.
     attached: Mutex<Vec<Arc<Copy>>>,
 }
@@ -90,12 +93,14 @@ impl ThirdPartyStore {
         user: ThirdPartyUser,
         current: Arc<dyn CurrentAccess>,
         copies: Arc<Copies>,
+        rate: Option<Arc<SharedRate>>,
     ) -> Self {
         Self {
             inner,
             user,
             current,
             copies,
+            rate,
             attached: Mutex::default(),
         }
     }
@@ -169,6 +174,7 @@ impl ThirdPartyStore {
             user: self.user.clone(),
             access: self.access(),
             identity: self.current.signer(),
+            rate: self.rate.clone(),
         };
         // It inherits the ids that this thread has taken on.
         run.spawn().inspect_err(|fault| copy.fail(fault.clone()))
