@@ -6,6 +6,7 @@
 #[cfg(target_os = "linux")]
 mod accounts;
 mod audit;
+mod capabilities;
 mod certificates;
 mod channels;
 mod flood;
