@@ -10,9 +10,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use libfuzzer_sys::fuzz_target;
 use xdfs_proto::Code;
+use xdfs_proto::third_party::CopyId;
 use xdfs_security::export::Rights;
+use xdfs_security::identity::Fingerprint;
 use xdfs_security::password::{PasswordClient, PasswordServer, Users, UsersFile};
-use xdfs_security::ticket::{TicketBox, prove};
+use xdfs_security::ticket::{Capability, TicketBox, prove};
 use xdfs_security::{Binding, Scope};
 
 const BINDING: Binding = [7; 32];
@@ -222,7 +224,11 @@ fn redeem(
     match redeemed {
         Ok(granted) => {
             assert!(is_good, "a ticket that isn't good");
-            assert_eq!(granted, (ticket.user.clone(), ticket.scopes.clone()));
+            assert_eq!(
+                (granted.user, granted.scopes),
+                (ticket.user.clone(), ticket.scopes.clone())
+            );
+            assert_eq!(granted.capability, None);
             ticket.uses -= 1;
         }
         Err(fault) => {
@@ -239,6 +245,24 @@ fn redeem(
     }
 }
 
+/// Whatever follows the proof of a ticket is no signature by a key that nothing has.
+fn capability(signed: &[u8]) {
+    let mut tickets = TicketBox::new();
+    let limits = Capability {
+        holder: Fingerprint([0; 32]),
+        copy: CopyId([0; 16]),
+        path: Vec::new(),
+        writes: true,
+        bytes_max: 0,
+    };
+    let text = tickets
+        .issue_capability("u", limits, 0, 60)
+        .expect("a capability");
+    let mut body = prove(&text, &BINDING).expect("a ticket");
+    body.extend(signed);
+    assert!(tickets.redeem(&body, &BINDING, 0).is_err());
+}
+
 fuzz_target!(|data: &[u8]| {
     let Some((&which, rest)) = data.split_first() else {
         return;
@@ -248,6 +272,7 @@ fuzz_target!(|data: &[u8]| {
         1 | 2 => password(rest),
         _ => {
             challenge(rest);
+            capability(rest);
             if let Ok(text) = std::str::from_utf8(rest) {
                 // What isn't a ticket is told from one, and never shown.
                 let body = prove(text, &BINDING);

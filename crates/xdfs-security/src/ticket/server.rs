@@ -177,8 +177,9 @@ impl TicketBox {
         binding: &Binding,
         now_unix: u64,
     ) -> Result<Redeemed, Fault> {
-        let (id, proof) = body.split_first_chunk::<ID_BYTES>().ok_or_else(refusal)?;
-        let (proof, signed) = proof.split_at_checked(SECRET_BYTES).ok_or_else(refusal)?;
+        let (id, rest) = body.split_first_chunk::<ID_BYTES>().ok_or_else(refusal)?;
+        // A proof that is cut is a wrong one.
+        let (proof, signed) = rest.split_at(rest.len().min(SECRET_BYTES));
         let Some(ticket) = self.tickets.get_mut(id) else {
             // The same work as for an existing ticket.
             let secret = Zeroizing::new([0; SECRET_BYTES]);

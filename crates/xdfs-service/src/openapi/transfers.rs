@@ -72,7 +72,7 @@ fn of(name: &str, value: &Value) -> Value {
     };
     match (name, value) {
         ("source" | "target", _) => place(),
-        ("way", _) => words(&["any", "direct", "relayed"]),
+        ("way", _) => words(&["any", "direct", "client"]),
         ("skip", _) => words(&[
             "never",
             "identical",
