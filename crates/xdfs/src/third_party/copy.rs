@@ -120,7 +120,8 @@ impl Copy {
     pub(super) fn fail(&self, fault: Fault) {
         let mut state = self.lock();
         state.0.state = match state.0.state {
-            CopyState::Connecting => CopyState::Unreachable,
+            // No other way is to be tried for what isn't wanted.
+            CopyState::Connecting if fault.code != Code::Cancelled => CopyState::Unreachable,
             _ => CopyState::Failed,
         };
         state.0.is_fault_there = fault.side == Side::Remote;
