@@ -211,7 +211,7 @@ fn the_first_failure_ends_a_script_and_gives_the_exit_code() {
         ("quit x", 2, "exit code"),
         ("put - x", 2, "belongs to the shell"),
         ("cp - :x", 2, "belongs to the shell"),
-        ("cp d e", 2, "both sides"),
+        ("cp d e", 4, "no such file"),
         ("cat ''", 2, "empty"),
         ("help nonsense", 2, "no such command"),
     ] {
