@@ -66,7 +66,7 @@ struct ServiceConfig {
     listen_tls: Option<SocketAddr>,
 }
 
-/// What a service takes from the file.
+/// The settings of a service in the file.
 #[cfg(feature = "service")]
 #[derive(Debug)]
 pub(crate) struct ServiceSettings {

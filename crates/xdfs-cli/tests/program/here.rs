@@ -78,7 +78,7 @@ fn files_go_with_trees_and_alone() {
     assert_content(place.here("p"), &expected[7..107]);
     xdfs(["cp", &place.here("tree"), &place.here("x")]).fails(6, &["--recursive"]);
     xdfs(["cp", &place.here("none"), &place.here("x")]).fails(4, &["none': no such file"]);
-    let run = xdfs(["cp", "--json", "-v", &other, &place.here("told")]).ok();
+    let run = xdfs(["cp", "--json", "-v", &other, &place.here("shown")]).ok();
     assert!(!run.text().contains("file:"), "{}", run.text());
     // A file isn't its own copy, under another name neither.
     fs::hard_link(&other, place.here("again")).unwrap();
@@ -191,8 +191,8 @@ fn an_archive_keeps_modes_times_links_and_attributes() {
         let of = |path: &str| fs::symlink_metadata(at(path)).unwrap();
         for path in ["", "/d", "/d/a", "/b", "/dangling"] {
             let [one, other] = ["tree", copy].map(|root| of(&format!("{root}{path}")));
-            let told = |of: &fs::Metadata| (of.mode(), of.uid(), of.gid(), of.nlink(), of.mtime());
-            assert_eq!(told(&one), told(&other), "{copy}{path}");
+            let kept = |of: &fs::Metadata| (of.mode(), of.uid(), of.gid(), of.nlink(), of.mtime());
+            assert_eq!(kept(&one), kept(&other), "{copy}{path}");
         }
         assert_eq!(of(&format!("{copy}/d")).mtime_nsec(), 234_567_890);
         assert_eq!(

@@ -36,7 +36,7 @@ impl Scene {
         Self::serve_with(place, name, listen, flags, "")
     }
 
-    /// The same with further settings.
+    /// A server with further settings.
     fn serve_with(place: &Place, name: &str, listen: &str, flags: &[&str], more: &str) -> Server {
         let root = PathBuf::from(place.here(name));
         fs::create_dir_all(&root).unwrap();
@@ -129,7 +129,7 @@ fn either_server_that_may_connect_moves_the_file() {
         let time = |path: PathBuf| fs::metadata(path).unwrap().modified().unwrap();
         let source = PathBuf::from(scene.place.here("source/file"));
         assert_eq!(time(scene.copied("dir/file")), time(source));
-        // What is there is replaced only if that is wanted.
+        // An existing target is replaced only if that is wanted.
         scene.make("file", 5_000);
         scene
             .cp(&["--between", "direct"], "/copy")

@@ -45,7 +45,7 @@ type Follow<T> = fn(&Course, &Client, DetachedCopy) -> Result<T, Failed>;
 
 impl Client {
     /// Has a file of another server copied to `target`, in a directory there to its name, by one of
-    /// the two servers, which goes on with it after the end of this session. Returns once it has
+    /// the two servers, which continues it after the end of this session. Returns once it has
     /// reached the other one.
     ///
     /// # Errors

@@ -186,7 +186,7 @@ impl<'a> Record<'a> {
         Self(Body::Path(NetworkPathBody::new(server, decision)))
     }
 
-    /// `detached`: a copy that goes on at `server`.
+    /// `detached`: a copy that `server` continues by itself.
     #[must_use]
     pub fn detached(id: &'a str, server: &'a str, source: &'a str, target: &'a str) -> Self {
         Self(Body::Detached(DetachedBody {
