@@ -2,8 +2,8 @@
 //!
 //! Starts a service and a server of the program that is named, on loopback, with the database on
 //! disk and the files in memory, and prints how fast jobs are taken and done, how soon lists are
-//! answered when much is stored, and what a copy by the service costs over a direct one. It is no
-//! group of the benchmark, as there are no rivals in it.
+//! answered when much is stored, what a copy by the service costs over a direct one, and what a
+//! server's metrics cost. It is no group of the benchmark, as there are no rivals in it.
 
 use std::fmt::Display;
 use std::fs;
@@ -12,16 +12,18 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::procfs;
 use crate::scratch::{Guard, Scratch};
+use crate::server;
 use crate::statistics::Spread;
 
 /// The first word of its command lines.
 pub(crate) const COMMAND: &str = "service";
-const FIGURES: [&str; 5] = ["lines", "jobs", "lists", "idle", "copies"];
+const FIGURES: [&str; 6] = ["lines", "jobs", "lists", "idle", "copies", "metrics"];
 
 /// Files of the job that is submitted as lines.
 const FILES: usize = 1_000_000;
@@ -86,6 +88,9 @@ fn run(program: &Path, figure: &str) -> Result<()> {
     let disk = Scratch::new(&std::env::temp_dir()).map_err(text)?;
     let memory = Scratch::new(Path::new("/dev/shm")).map_err(text)?;
     let guard = Guard::start(&[disk.path(), memory.path()]).map_err(text)?;
+    if figure == "metrics" {
+        return metrics(program, disk.path(), memory.path(), &guard);
+    }
     let bench = Bench::new(program, disk.path(), memory.path(), &guard)?;
     match figure {
         "lines" => bench.lines(),
@@ -504,21 +509,7 @@ impl<'a> Bench<'a> {
 
     /// The cost of copies over direct ones.
     fn copies(&self) -> Result<()> {
-        let large = self.memory.join("large");
-        let block = vec![0x5a; 1 << 20];
-        let mut file = fs::File::create(&large).map_err(text)?;
-        for _ in 0..LARGE_MIB {
-            file.write_all(&block).map_err(text)?;
-        }
-        let tree = self.memory.join("tree");
-        for number in 0..SMALL_FILES {
-            let folder = tree.join((number / 500).to_string());
-            if number % 500 == 0 {
-                fs::create_dir_all(&folder).map_err(text)?;
-            }
-            let content = vec![0x5a; 1 + number * 7919 % 8192];
-            fs::write(folder.join(number.to_string()), content).map_err(text)?;
-        }
+        let [large, tree] = sources(self.memory).map_err(text)?;
         self.copy(&large, &[], "1 GiB")?;
         self.copy(&tree, &["-r"], "a tree of 10,000 small files")
     }
@@ -570,6 +561,103 @@ impl<'a> Bench<'a> {
         );
         Ok(())
     }
+}
+
+/// Makes what is copied: a large file, and a tree of small ones.
+fn sources(folder: &Path) -> io::Result<[PathBuf; 2]> {
+    let large = folder.join("large");
+    let block = vec![0x5a; 1 << 20];
+    let mut file = fs::File::create(&large)?;
+    for _ in 0..LARGE_MIB {
+        file.write_all(&block)?;
+    }
+    let tree = folder.join("tree");
+    for number in 0..SMALL_FILES {
+        let folder = tree.join((number / 500).to_string());
+        if number % 500 == 0 {
+            fs::create_dir_all(&folder)?;
+        }
+        let content = vec![0x5a; 1 + number * 7919 % 8192];
+        fs::write(folder.join(number.to_string()), content)?;
+    }
+    Ok([large, tree])
+}
+
+/// The cost of a server's metrics: the same copies to a server with them, which are read every
+/// second, and to one without.
+fn metrics(program: &Path, disk: &Path, memory: &Path, guard: &Guard) -> Result<()> {
+    let port = server::free_port().map_err(text)?;
+    let address = format!("127.0.0.1:{port}");
+    let serve = |name: &str, flags: &[&str]| -> Result<(Process<'_>, String, PathBuf)> {
+        let root = memory.join(name);
+        fs::create_dir(&root).map_err(text)?;
+        let home = disk.join(name);
+        fs::create_dir(&home).map_err(text)?;
+        let mut serve = Bench::command(program, &home);
+        serve.args(["serve", "--log", "off", "--listen", "127.0.0.1:0"]);
+        serve.args(flags).arg("--root").arg(&root);
+        let (server, address) = Process::start(guard, &mut serve, "listening on ")?;
+        let url = format!("xdfs://{address}");
+        run_to_end(Bench::command(program, disk).args(["ls", &format!("{url}/")]))?;
+        Ok((server, url, root))
+    };
+    let servers = [
+        serve("without", &[])?,
+        serve("with", &["--metrics", &address])?,
+    ];
+    let [large, tree] = sources(memory).map_err(text)?;
+    let (stop, is_over) = mpsc::channel::<()>();
+    let reader = thread::spawn(move || -> io::Result<usize> {
+        let mut reads = 0;
+        while let Err(RecvTimeoutError::Timeout) = is_over.recv_timeout(Duration::from_secs(1)) {
+            let mut stream = TcpStream::connect(&address)?;
+            write!(stream, "GET /metrics HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+            let mut page = String::new();
+            stream.read_to_string(&mut page)?;
+            reads += usize::from(page.contains(" 200 ") && page.contains("# EOF"));
+        }
+        Ok(reads)
+    });
+    for (source, flags, what) in [
+        (&large, &[][..], "1 GiB"),
+        (&tree, &["-r"][..], "a tree of 10,000 small files"),
+    ] {
+        let mut seconds = [Vec::new(), Vec::new()];
+        let mut cpu = [Vec::new(), Vec::new()];
+        // The first turn warms up, and each is in turn the first one.
+        for turn in 0..=COPIES {
+            for at in [turn % 2, 1 - turn % 2] {
+                let (server, url, root) = &servers[at];
+                let mut copy = Bench::command(program, disk);
+                copy.arg("cp").args(flags).arg(source);
+                copy.arg(format!("{url}/copy{turn}"));
+                let (before, began) = (server.cpu_s(), Instant::now());
+                run_to_end(&mut copy)?;
+                if turn > 0 {
+                    seconds[at].push(began.elapsed().as_secs_f64());
+                    cpu[at].push(server.cpu_s() - before);
+                }
+                remove(&root.join(format!("copy{turn}"))).map_err(text)?;
+            }
+        }
+        let ratios = |values: &[Vec<f64>; 2]| -> Result<String> {
+            let pairs = values[0].iter().zip(&values[1]);
+            let ratios: Vec<_> = pairs.map(|(without, with)| with / without).collect();
+            spread(&ratios, 2)
+        };
+        println!(
+            "metrics: {what}, without {} s, with {} s, {} times as long, and {} times the \
+             server's processor time",
+            spread(&seconds[0], 3)?,
+            spread(&seconds[1], 3)?,
+            ratios(&seconds)?,
+            ratios(&cpu)?,
+        );
+    }
+    drop(stop);
+    let reads = reader.join().map_err(|_| "the reader has failed")?;
+    println!("  read {} times meanwhile", reads.map_err(text)?);
+    Ok(())
 }
 
 fn remove(path: &PathBuf) -> io::Result<()> {
