@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinSet, spawn_blocking};
@@ -302,6 +303,10 @@ impl Workers {
                 self.wake.notify_one();
             }
             loop {
+                // While one job follows another there is no need to know when the next is due.
+                if self.wake.notified().now_or_never().is_some() {
+                    break;
+                }
                 let pause = self.until_next_time(looked_at).await;
                 tokio::select! {
                     () = self.wake.notified() => break,

@@ -100,7 +100,8 @@ pub(super) async fn change_in(
         "UPDATE jobs SET state = $2, worker = $3, failure = $4, ended_at = $5,
          started_at = COALESCE(started_at, $6), not_before = $7,
          process = CASE WHEN $3 IS NULL THEN NULL ELSE COALESCE($8, process) END,
-         claimed_at = COALESCE($9, claimed_at) WHERE id = $1",
+         claimed_at = COALESCE($9, claimed_at),
+         is_later = CASE WHEN COALESCE($7, starts_at) > $10 THEN 1 ELSE 0 END WHERE id = $1",
     )
     .bind(id.to_string())
     .bind(after.name().as_str())
@@ -111,6 +112,7 @@ pub(super) async fn change_in(
     .bind(after.not_before().map(Time::microseconds))
     .bind(process.as_deref())
     .bind(process.as_ref().map(|_| at.microseconds()))
+    .bind(at.microseconds())
     .execute(&mut *connection)
     .await
     .map_err(fault)?;

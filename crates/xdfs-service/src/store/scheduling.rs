@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 use xdfs::{Code, Fault};
 
 use super::changes::change_in;
@@ -47,14 +47,15 @@ pub(crate) struct Claimed {
 }
 
 /// The jobs at the head of each queue: those of one user on one link, large or not. Each queue is
-/// found by a look at the index, since there may be many jobs and few queues.
+/// found by a look at the index, since there may be many jobs and few queues. Those that wait for a
+/// time aren't in this index before [`Store::take_due`] has put them there.
 pub(super) const HEADS: &str = "
     WITH RECURSIVE queues (queue) AS (
         SELECT MIN(queue) FROM jobs
-        WHERE worker IS NULL AND ended_at IS NULL AND state <> 'paused'
+        WHERE worker IS NULL AND ended_at IS NULL AND state <> 'paused' AND is_later = 0
         UNION ALL
         SELECT (SELECT MIN(jobs.queue) FROM jobs
-                WHERE worker IS NULL AND ended_at IS NULL AND state <> 'paused'
+                WHERE worker IS NULL AND ended_at IS NULL AND state <> 'paused' AND is_later = 0
                 AND jobs.queue > queues.queue)
         FROM queues WHERE queues.queue IS NOT NULL
     )
@@ -62,12 +63,19 @@ pub(super) const HEADS: &str = "
         COALESCE(not_before, starts_at) AS not_before
     FROM queues JOIN jobs ON jobs.id IN (
         SELECT id FROM jobs AS heads
-        WHERE heads.queue = queues.queue
+        WHERE heads.queue = queues.queue AND heads.is_later = 0
         AND heads.worker IS NULL AND heads.ended_at IS NULL AND heads.state <> 'paused'
         AND (heads.not_before IS NULL OR heads.not_before <= $1)
         AND (heads.starts_at IS NULL OR heads.starts_at <= $1)
         ORDER BY heads.priority DESC, heads.id LIMIT 16)
     LIMIT 4096";
+
+/// Jobs that waited for a time and are due at `$1`, at most `$2`.
+pub(super) const DUE: &str = "
+    SELECT id FROM jobs WHERE is_later = 1 AND COALESCE(not_before, starts_at) <= $1
+    ORDER BY COALESCE(not_before, starts_at) LIMIT $2";
+/// Most jobs that are put into their queues by one transaction.
+const DUE_MAX: i64 = 1000;
 
 /// The next time of a job or of a server that is down.
 pub(super) const NEXT_TIME: &str = "
@@ -223,9 +231,39 @@ impl Store {
         limits: Limits,
         number: &mut u64,
     ) -> Result<(Vec<Claimed>, Option<JobId>), Fault> {
+        self.take_due().await?;
         loop {
             if let Some(claimed) = self.try_to_claim(process, limits, number).await? {
                 return Ok(claimed);
+            }
+        }
+    }
+
+    /// Puts jobs that are due into their queues.
+    async fn take_due(&self) -> Result<(), Fault> {
+        let now = Time::now().microseconds();
+        loop {
+            // Mostly there are none, and nothing is to be written.
+            let found = sqlx::query(DUE)
+                .bind(now)
+                .bind(DUE_MAX)
+                .fetch_all(&self.pool)
+                .await
+                .map_err(fault)?;
+            if found.is_empty() {
+                return Ok(());
+            }
+            // Another process may be about to do the same, in another order.
+            let lock = match self.engine {
+                Engine::Sqlite => "",
+                Engine::Postgres => " FOR UPDATE SKIP LOCKED",
+            };
+            let statement = format!("UPDATE jobs SET is_later = 0 WHERE id IN ({DUE}{lock})");
+            let update = sqlx::query(AssertSqlSafe(statement))
+                .bind(now)
+                .bind(DUE_MAX);
+            if self.write(update).await?.rows_affected() == 0 {
+                return Ok(());
             }
         }
     }
@@ -351,7 +389,7 @@ impl Store {
         };
         let row = sqlx::query(
             "SELECT COUNT(*) AS count FROM (SELECT 1 AS one FROM jobs
-             WHERE worker IS NULL AND ended_at IS NULL AND state <> 'paused'
+             WHERE worker IS NULL AND ended_at IS NULL AND state <> 'paused' AND is_later = 0
              AND queue = $1 AND (priority > $2 OR priority = $2 AND id < $3) LIMIT $4) AS before",
         )
         .bind(queue)

@@ -68,9 +68,9 @@ pub(super) async fn insert(
     sqlx::query(
         "INSERT INTO jobs (id, owner, label, state, submitted_at, retries, retries_max,
          priority, starts_at, deadline, keep_until, schedule_id, manifest, source, target,
-         source_server, target_server, queue, transfers_count)
+         source_server, target_server, queue, transfers_count, is_later)
          VALUES ($1, $2, $3, 'queued', $4, 0, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
-         $16, $17)",
+         $16, $17, $18)",
     )
     .bind(id.to_string())
     .bind(owner)
@@ -89,6 +89,7 @@ pub(super) async fn insert(
     .bind(&servers.target)
     .bind(queue(owner, servers))
     .bind(i64::try_from(batch.len()).map_err(odd)?)
+    .bind(i64::from(times.starts_at > Some(at)))
     .execute(&mut *connection)
     .await
     .map_err(fault)?;

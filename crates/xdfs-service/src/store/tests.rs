@@ -98,6 +98,7 @@ on_both!(
     a_claim_that_nobody_knows_of_is_given_back,
     users_take_turns_and_a_server_that_is_down_is_tried_once,
     of_many_jobs_only_the_first_of_each_queue_are_looked_at,
+    jobs_are_claimed_when_their_time_has_come_however_many_there_are,
     jobs_before_one_that_waits_are_counted_up_to_a_bound,
     sessions_and_tokens_end,
     the_sums_of_a_job_follow_its_transfers,
@@ -649,6 +650,46 @@ async fn of_many_jobs_only_the_first_of_each_queue_are_looked_at(place: &Place) 
         (16, urgent, true)
     );
     assert_eq!(claim_up_to(&store, &process(), 100).await?.len(), 16);
+    Ok(())
+}
+
+async fn jobs_are_claimed_when_their_time_has_come_however_many_there_are(
+    place: &Place,
+) -> Outcome {
+    let store = place.open().await?;
+    let mut all = Vec::new();
+    for priority in 0..10_i8 {
+        let mut later = submission("later");
+        later.starts_at = Some(Moment::After(Duration::from_secs(3600)));
+        later.priority = priority;
+        all.push(store.submit(&later, "ann", None).await?.id);
+    }
+    lists::multiply(&store, all[0], 3000).await?;
+    assert_eq!(claim(&store).await?, None);
+    let last = store.submit(&submission("now"), "ann", None).await?.id;
+    let reason = store.waits_for(&process(), Limits { here: 0, ..LIMITS }, last);
+    let reason = reason.await?.ok_or("it waits")?;
+    assert!(!reason.contains("come before it"), "{reason}");
+    assert_eq!(claim_up_to(&store, &process(), 5).await?, [last]);
+
+    // More than are looked at in one step, and the most urgent of them the last.
+    sqlx::query("UPDATE jobs SET starts_at = 1 + priority WHERE starts_at IS NOT NULL")
+        .execute(&store.pool)
+        .await?;
+    all.reverse();
+    assert_eq!(claim_up_to(&store, &process(), 5).await?, all[..4]);
+
+    // One that is to start later again, as after a failure.
+    let away = Fault::new(Code::ConnectionRefused, "connect to", "it is down");
+    let change = Change::Postpone(Box::new((&away).into()), Time::from_microseconds(i64::MAX));
+    store
+        .change(all[0], change, &Actor::Service, "it is down")
+        .await?;
+    assert_eq!(claim_up_to(&store, &process(), 5).await?, [all[4]]);
+    store
+        .change(all[0], Change::Retry, &Actor::Service, "")
+        .await?;
+    assert_eq!(claim_up_to(&store, &process(), 6).await?, [all[0]]);
     Ok(())
 }
 
