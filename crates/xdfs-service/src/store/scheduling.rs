@@ -85,6 +85,22 @@ pub(super) const NEXT_TIME: &str = "
         AND COALESCE(not_before, starts_at) > $1
         UNION ALL SELECT MIN(try_at) AS at FROM outages WHERE try_at > $1) AS times";
 
+/// The links between the servers of a user's jobs.
+pub(super) const LINKS_OF: &str = "
+    SELECT * FROM links WHERE EXISTS (SELECT 1 FROM jobs WHERE owner = $1
+        AND jobs.source_server = links.source_server
+        AND jobs.target_server = links.target_server AND deleted_at IS NULL)
+    ORDER BY source_server, target_server";
+
+/// The servers of a user's jobs that are down, under the names of [`Link::outages`].
+pub(super) const OUTAGES_OF: &str = "
+    WITH used (source, target) AS (
+        SELECT DISTINCT source_server, target_server FROM jobs
+        WHERE owner = $1 AND deleted_at IS NULL)
+    SELECT server, failures, try_at, cause FROM outages WHERE server IN (
+        SELECT source FROM used UNION SELECT target FROM used
+        UNION SELECT source || ' -> ' || target FROM used) ORDER BY server";
+
 fn link(row: &Row) -> Result<Link, Fault> {
     Ok(Link {
         source: text(row, "source_server")?,
@@ -569,13 +585,15 @@ impl Store {
         Ok(grown)
     }
 
-    /// The links of which something is known, with the last decisions about each, the newest first.
-    pub(crate) async fn links(&self) -> Result<Vec<LinkState>, Fault> {
+    /// The links of which something is known, with the last decisions about each, the newest first:
+    /// those on which a user has jobs, or all.
+    pub(crate) async fn links(&self, of: Option<&str>) -> Result<Vec<LinkState>, Fault> {
         let mut transaction = self.begin_reading().await?;
-        let rows = sqlx::query("SELECT * FROM links ORDER BY source_server, target_server")
-            .fetch_all(&mut *transaction)
-            .await
-            .map_err(fault)?;
+        let query = match of {
+            None => sqlx::query("SELECT * FROM links ORDER BY source_server, target_server"),
+            Some(owner) => sqlx::query(LINKS_OF).bind(owner),
+        };
+        let rows = query.fetch_all(&mut *transaction).await.map_err(fault)?;
         let mut links = Vec::new();
         for row in &rows {
             let link = link(row)?;
@@ -612,13 +630,15 @@ impl Store {
         Ok(links)
     }
 
-    /// The servers that are down.
-    pub(crate) async fn outages(&self) -> Result<Vec<ServerOutage>, Fault> {
-        let rows =
-            sqlx::query("SELECT server, failures, try_at, cause FROM outages ORDER BY server")
-                .fetch_all(&self.pool)
-                .await
-                .map_err(fault)?;
+    /// The servers that are down: those of a user's jobs, or all.
+    pub(crate) async fn outages(&self, of: Option<&str>) -> Result<Vec<ServerOutage>, Fault> {
+        let query = match of {
+            None => {
+                sqlx::query("SELECT server, failures, try_at, cause FROM outages ORDER BY server")
+            }
+            Some(owner) => sqlx::query(OUTAGES_OF).bind(owner),
+        };
+        let rows = query.fetch_all(&self.pool).await.map_err(fault)?;
         let outage = |row: &Row| {
             Ok(ServerOutage {
                 server: text(row, "server")?,

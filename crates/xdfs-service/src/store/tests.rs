@@ -602,7 +602,7 @@ async fn users_take_turns_and_a_server_that_is_down_is_tried_once(place: &Place)
     // All of them find that the server is down, which is one failure.
     let link = Link {
         source: String::new(),
-        target: store.links().await?[0].target.clone(),
+        target: store.links(None).await?[0].target.clone(),
     };
     for id in &taken {
         store.note_outage(&link, "it refuses").await?;
@@ -612,9 +612,14 @@ async fn users_take_turns_and_a_server_that_is_down_is_tried_once(place: &Place)
             .change(*id, change, &Actor::Service, "it is down")
             .await?;
     }
-    let outages = store.outages().await?;
+    let outages = store.outages(None).await?;
     assert_eq!(outages.len(), 1);
     assert_eq!((&outages[0].server, outages[0].failures), (&link.target, 1));
+    // A user sees those of own jobs.
+    for (user, seen) in [("ann", 1), ("bob", 1), ("eve", 0)] {
+        assert_eq!(store.links(Some(user)).await?.len(), seen, "{user}");
+        assert_eq!(store.outages(Some(user)).await?.len(), seen, "{user}");
+    }
     assert!(claim_up_to(&store, &process(), 4).await?.is_empty());
     let waits = store.waits_for(&process(), LIMITS, all[10]).await?;
     assert!(waits.is_some_and(|reason| reason.contains("it refuses")));

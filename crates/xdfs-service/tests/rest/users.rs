@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use ureq::Body;
 use ureq::http::Response;
 use xdfs::security::{ServerSecurity, UsersFile};
-use xdfs_service::{JobPage, NewToken, Scope, ServiceUsers, TokenPage, WebhookOptions};
+use xdfs_service::{JobPage, Links, NewToken, Scope, ServiceUsers, TokenPage, WebhookOptions};
+use xdfs_testkit::wait;
 
-use super::{Scene, agent, status, text};
+use super::{PATIENCE, Scene, agent, status, text};
 
 const OWNER: &str = "<b>owner</b>";
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -219,6 +220,28 @@ fn users_see_and_change_jobs_of_their_own_alone() {
         page.contains("of bob") && !page.contains("of alice"),
         "{page}"
     );
+}
+
+#[test]
+fn users_see_the_servers_of_their_own_jobs_alone() {
+    let scene = scene_of_users();
+    let [alice, bob, carol] =
+        ["alice", "bob", "carol"].map(|name| scene.bearer(name, Scope::Admin));
+    scene.submit_between(&alice, "of alice");
+    let down = |who: &str| {
+        let answer = scene.get(who, "/api/v1/links");
+        assert_eq!(status(&answer), 200);
+        let links: Links = serde_json::from_str(&text(answer)).unwrap();
+        links.outages.len()
+    };
+    let came = wait::until(PATIENCE, || down(&carol) == 1);
+    assert!(came);
+    let carol_as_a_user = scene.bearer("carol", Scope::Submit);
+    let seen = [&alice, &bob, &carol_as_a_user].map(|who| down(who));
+    assert_eq!(seen, [1, 0, 0]);
+    let pages = [&alice, &bob].map(|who| text(scene.get(who, "/servers")));
+    let shown = pages.map(|page| page.contains("127.0.0.1:1") && page.contains("is down"));
+    assert_eq!(shown, [true, false]);
 }
 
 #[test]

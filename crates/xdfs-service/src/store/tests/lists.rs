@@ -9,7 +9,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use super::*;
 use crate::store::figures::OLDEST;
 use crate::store::jobs::list_statement;
-use crate::store::scheduling::{DUE, HEADS, NEXT_TIME};
+use crate::store::scheduling::{DUE, HEADS, LINKS_OF, NEXT_TIME, OUTAGES_OF};
 use crate::store::terms::{COMMON_TIME, OWN_TIME};
 
 /// Adds so many jobs like one that waits, without transfers.
@@ -68,6 +68,8 @@ fn what_is_asked_for_often_is_found_by_an_index() {
             (NEXT_TIME, "jobs_by_time"),
             (HEADS, "COVERING INDEX jobs_to_claim"),
             (DUE, "jobs_later"),
+            (LINKS_OF, "COVERING INDEX jobs_by_servers"),
+            (OUTAGES_OF, "COVERING INDEX jobs_by_servers"),
         ] {
             let plan = plan(&store, statement).await?;
             assert!(

@@ -1,0 +1,2 @@
+-- The servers of a user's jobs.
+CREATE INDEX jobs_by_servers ON jobs (owner, source_server, target_server, deleted_at);
