@@ -385,7 +385,7 @@ pub(crate) struct FilesQuery {
     limit: Option<u32>,
 }
 
-/// A page of the files of a job that keeps a list of them.
+/// A page of the files of a job: of one with a manifest all, of others those of its trees.
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/files", params(("id" = JobId, Path), FilesQuery),
     responses((status = 200, body = FilePage)))]
 pub(crate) async fn files(
@@ -397,12 +397,8 @@ pub(crate) async fn files(
     let after: Option<Cursor> = query.after.map(|after| after.parse()).transpose()?;
     let after = after.unwrap_or_default();
     let limit = page_size(query.limit)?;
-    let files = shared.store.files(id.parse()?, &after, limit + 1);
-    let mut files = files.await?;
-    let has_more = files.len() > limit as usize;
-    files.truncate(limit as usize);
-    let next = files.last().filter(|_| has_more);
-    let next = next.map(|one| Cursor::after(&one.file));
+    let page = shared.store.page_of_files(id.parse()?, &after, limit);
+    let (files, next) = page.await?;
     Ok(Json(FilePage { files, next }))
 }
 

@@ -1,5 +1,5 @@
-//! The files of a transfer whose job keeps a list of them: those that a copy reports, and at its
-//! end those that it didn't, since they had arrived before.
+//! The files of a transfer: those that a copy reports; and of a job with a manifest, at its end
+//! those that it didn't, since they had arrived before.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use xdfs::{
 };
 
 use crate::id::JobId;
-use crate::listed::{FilePath, JobFile, ListedFile, hex};
+use crate::listed::{FilePath, JobFile, digest_text};
 use crate::sessions::TransferSessions;
 use crate::store::{Store, Unlisted};
 use crate::time::Time;
@@ -24,6 +24,17 @@ const OPERATION: &str = "list the files of the job";
 const BATCH: usize = 500;
 /// Most files that wait to be stored while the database can't be used.
 const WAITING_MAX: usize = 10 * BATCH;
+
+/// Asks for digests of small files of a tree too, as large ones have.
+pub(crate) fn ask_for_some_digests(job: &mut Job) {
+    let tree = match job {
+        Job::Tree(job) => &mut job.options,
+        Job::Sync(job) => &mut job.options.tree,
+        _ => return,
+    };
+    let digest = tree.parameters.digest.unwrap_or_default();
+    tree.file_digests.get_or_insert(digest);
+}
 
 /// Asks for the digests that a manifest has.
 pub(crate) fn ask_for_digests(job: &mut Job) {
@@ -51,11 +62,19 @@ pub(crate) struct Inventory {
     waiting: Vec<JobFile>,
     /// Some could not be stored.
     has_lost: bool,
+    /// The list has to be whole: it is for a manifest.
+    is_manifest: bool,
 }
 
 impl Inventory {
-    pub(crate) async fn new(store: &Store, id: JobId, position: u32) -> Result<Self, Fault> {
+    pub(crate) async fn new(
+        store: &Store,
+        id: JobId,
+        position: u32,
+        is_manifest: bool,
+    ) -> Result<Self, Fault> {
         Ok(Self {
+            is_manifest,
             attempt: store.attempt(id, position).await?,
             store: store.clone(),
             id,
@@ -65,7 +84,7 @@ impl Inventory {
         })
     }
 
-    /// Adds a file that has arrived. One without a digest is looked at in the end.
+    /// Adds a file that has arrived. For a manifest, one without a digest is looked at in the end.
     pub(crate) fn add(
         &mut self,
         path: &[u8],
@@ -73,18 +92,15 @@ impl Inventory {
         digest: &DigestValue,
         pace: Option<FilePace>,
     ) {
-        let DigestValue::Blake3(digest) = digest else {
+        if self.is_manifest && digest.kind() != DigestKind::Blake3 {
             return;
-        };
-        let file = ListedFile {
+        }
+        self.waiting.push(JobFile {
             position: self.position,
             path: FilePath::new(path),
             bytes,
-            blake3: hex(digest),
+            digest: digest_text(digest),
             at: Time::now(),
-        };
-        self.waiting.push(JobFile {
-            file,
             attempts: self.attempt,
             rate_bytes_per_s: pace.map(|pace| pace.bytes_per_second),
             limited_by: pace.map(|pace| pace.limited_by.as_str().to_owned()),
@@ -98,23 +114,30 @@ impl Inventory {
 
     /// Stores what has arrived. What can't be stored now is tried again, as long as it is little.
     pub(crate) async fn store(&mut self) {
-        for files in self.waiting.chunks(BATCH) {
-            if let Err(fault) = self.store.add_files(self.id, self.attempt, files).await {
+        while !self.waiting.is_empty() {
+            let files = &self.waiting[..self.waiting.len().min(BATCH)];
+            let attempt = (self.position, self.attempt);
+            let stored = match self.is_manifest {
+                true => self.store.add_files(self.id, self.attempt, files).await,
+                false => self.store.add_batch(self.id, attempt, files).await,
+            };
+            if let Err(fault) = stored {
                 tracing::error!(job = %self.id, %fault, "can't store the files of a job");
                 if self.waiting.len() >= WAITING_MAX {
                     self.has_lost = true;
-                    break;
+                    self.waiting.clear();
                 }
                 return;
             }
+            let count = files.len();
+            self.waiting.drain(..count);
         }
-        self.waiting.clear();
     }
 
     /// Ends an attempt: all that it reported is stored, or what is stored counts no more.
     pub(crate) async fn end(&mut self) -> Result<(), Fault> {
         self.store().await;
-        if self.has_lost || !self.waiting.is_empty() {
+        if self.is_manifest && (self.has_lost || !self.waiting.is_empty()) {
             let (id, position) = (self.id, self.position);
             self.store
                 .distrust_files(id, position, self.attempt)
@@ -125,6 +148,9 @@ impl Inventory {
 
     /// Whether so many files are all that the attempt has stored.
     pub(crate) async fn has_all(&self, files: u64) -> Result<bool, Fault> {
+        if !self.is_manifest {
+            return Ok(false);
+        }
         let (id, position) = (self.id, self.position);
         let stored = self.store.count_files(id, position, self.attempt).await?;
         Ok(!self.has_lost && stored == files)
@@ -277,15 +303,12 @@ impl Completion {
             let cause = "the server has computed another digest than BLAKE3";
             return Err(Fault::new(Code::Unsupported, OPERATION, cause).path(sum.path));
         };
-        let file = ListedFile {
+        found.push(JobFile {
             position: self.transfer.position,
             path: FilePath::new(sum.name),
             bytes,
-            blake3: hex(&digest),
+            digest: digest_text(&DigestValue::Blake3(digest)),
             at: Time::now(),
-        };
-        found.push(JobFile {
-            file,
             attempts: self.transfer.attempt,
             rate_bytes_per_s: None,
             limited_by: None,

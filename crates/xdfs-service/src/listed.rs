@@ -1,12 +1,11 @@
-//! The files of a job that keeps a list of them: as they are stored, answered, and written in a
-//! manifest.
+//! The files of a job: as they are stored, answered, and written in a manifest.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use xdfs::{Code, Fault};
+use xdfs::{Code, DigestValue, Fault};
 
 use crate::time::Time;
 
@@ -44,9 +43,19 @@ pub struct ListedFile {
 /// A file of a job, and how it was copied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct JobFile {
-    /// The file.
+    /// The place of its transfer in the job, from 0.
+    pub position: u32,
+    /// Its path.
     #[serde(flatten)]
-    pub file: ListedFile,
+    #[schema(value_type = PathText)]
+    pub path: FilePath,
+    /// Bytes of its content.
+    pub bytes: u64,
+    /// The digest of its content: `crc64nvme:` or `blake3:`, and its value in hex. None if its copy
+    /// had none. Of a job with a manifest it is BLAKE3.
+    pub digest: Option<String>,
+    /// When it had arrived, or was read at the target.
+    pub at: Time,
     /// Attempts of its transfer until it had arrived.
     pub attempts: u32,
     /// Bytes that arrived in a second. None of a small file of a tree, which is copied together
@@ -54,6 +63,33 @@ pub struct JobFile {
     pub rate_bytes_per_s: Option<u64>,
     /// The limit of this rate.
     pub limited_by: Option<String>,
+}
+
+/// The beginning of a digest that is BLAKE3.
+pub(crate) const BLAKE3: &str = "blake3:";
+
+/// A digest as text.
+pub(crate) fn digest_text(digest: &DigestValue) -> Option<String> {
+    let value = digest.checksum()?.hex();
+    Some(format!("{}:{value}", digest.kind().as_str()))
+}
+
+impl JobFile {
+    /// Its BLAKE3 in hex, if that is its digest.
+    pub(crate) fn blake3(&self) -> Option<&str> {
+        self.digest.as_deref()?.strip_prefix(BLAKE3)
+    }
+
+    /// It as a manifest has it.
+    pub(crate) fn listed(self) -> ListedFile {
+        ListedFile {
+            blake3: self.blake3().unwrap_or_default().to_owned(),
+            position: self.position,
+            path: self.path,
+            bytes: self.bytes,
+            at: self.at,
+        }
+    }
 }
 
 /// The path of a file, relative to the target of its transfer; the name of a single file.
@@ -142,12 +178,27 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// The place after a file.
-    pub(crate) fn after(file: &ListedFile) -> Self {
+    /// The place after a file of a list.
+    pub(crate) fn after(file: &JobFile) -> Self {
         Self {
             position: file.position,
             path: Some(file.path.clone()),
         }
+    }
+
+    /// The place of a file within a batch.
+    pub(crate) fn in_batch(number: u32, index: u32) -> Self {
+        Self {
+            position: number,
+            path: Some(FilePath(index.to_be_bytes().to_vec())),
+        }
+    }
+
+    /// The number of its batch, and the place in that.
+    pub(crate) fn in_batches(&self) -> (u64, u32) {
+        let index = self.path.as_ref().map_or(&[][..], FilePath::as_bytes);
+        let index = index.try_into().map_or(0, u32::from_be_bytes);
+        (u64::from(self.position), index)
     }
 }
 

@@ -94,8 +94,8 @@ impl Writer {
             }
             Part::Files(after) => {
                 let files = store.files(id, after, LINES).await?;
-                let next = files.last().map(|one| Cursor::after(&one.file));
-                for JobFile { file, .. } in files {
+                let next = files.last().map(Cursor::after);
+                for file in files.into_iter().map(JobFile::listed) {
                     self.files += 1;
                     self.bytes = self.bytes.saturating_add(file.bytes);
                     write(&mut out, &Line::File(file))?;

@@ -90,8 +90,13 @@ pub struct Transfer {
     pub counts: Counts,
     /// Bytes that arrive in a second, while it runs.
     pub rate_bytes_per_s: Option<u64>,
+    /// Bytes that arrived in a second over its last attempt, of a single file that has arrived.
+    pub mean_rate_bytes_per_s: Option<u64>,
     /// The limit of its rate.
     pub limited_by: Option<String>,
+    /// The digest of a single file that has arrived: `crc64nvme:` or `blake3:`, and its value in
+    /// hex.
+    pub digest: Option<String>,
     /// Why it failed, or, while it runs, why it is tried again.
     pub failure: Option<Failure>,
     /// When it was begun first.
@@ -325,7 +330,8 @@ pub struct JobPage {
     pub next: Option<JobId>,
 }
 
-/// Files of a job that keeps a list of them, in the order of their transfers and paths.
+/// Files of a job: of one with a manifest in the order of their transfers and paths, of others
+/// those of its trees, in the order in which they arrived.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct FilePage {
     /// The files.

@@ -406,6 +406,12 @@ impl JobBody {
         )
     }
 
+    /// Whether there is a page of its files.
+    fn has_files(&self) -> bool {
+        let mut transfers = self.detail.transfers.iter();
+        self.detail.job.manifest || transfers.any(|one| one.kind != "file")
+    }
+
     /// Whether there is a list of its files, which is signed.
     fn has_manifest(&self) -> bool {
         let job = &self.detail.job;

@@ -7,6 +7,7 @@
 //! change what was read, so a row is locked by an update before it is read.
 
 mod backup;
+mod batches;
 mod changes;
 mod claims;
 mod curves;

@@ -20,7 +20,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 use xdfs::operations::path::last_part;
 use xdfs::security::trusted;
-use xdfs::{Code, Fault, Job, JobResult, Retry, RunningJob};
+use xdfs::{Code, Fault, FilePace, Job, JobResult, Retry, RunningJob};
 
 use crate::access::{People, digest};
 use crate::concurrency::MEASURED_OVER;
@@ -28,8 +28,9 @@ use crate::curve::Curve;
 use crate::exact::exact;
 use crate::failure::Failure;
 use crate::id::JobId;
-use crate::inventory::{Completion, Inventory, ask_for_digests};
+use crate::inventory::{Completion, Inventory, ask_for_digests, ask_for_some_digests};
 use crate::lease::Lease;
+use crate::listed::digest_text;
 use crate::live::{Live, is_set};
 use crate::model::Counts;
 use crate::scheduler::{Carried, Limits, Link};
@@ -580,19 +581,16 @@ impl Workers {
             stored!(id, store.begin_transfer(id, worker, position))?;
         }
         let job = self.read(id, task, &run.keyring).await;
+        // A single file is as its transfer.
+        let is_file = matches!(job, Ok(Job::File(_)));
         let started = job.and_then(|job| self.start(job, run.has_manifest, &run.keyring));
-        let mut end = End {
-            counts: Counts::default(),
-            limited_by: None,
-            failure: None,
-            target: None,
-            is_listed: false,
-        };
+        let mut end = End::default();
         match started {
             Err(fault) => end.failure = Some((&fault).into()),
             Ok(running) => {
-                let inventory = match run.has_manifest {
-                    true => Some(stored!(id, Inventory::new(store, id, position))?),
+                let is_listed = run.has_manifest;
+                let inventory = match is_listed || !is_file {
+                    true => Some(stored!(id, Inventory::new(store, id, position, is_listed))?),
                     false => None,
                 };
                 let mut follower = Follower {
@@ -637,6 +635,10 @@ impl Workers {
                         end.is_listed = stored!(id, follower.is_listed(&result))?;
                         end.target = follower.target(&result);
                         end.limited_by = follower.result(&result);
+                        if let JobResult::File(file) = &result {
+                            end.digest = digest_text(&file.digest);
+                            end.rate = Some(FilePace::from(file).bytes_per_second);
+                        }
                         end.failure = follower.failure(&result);
                     }
                 }
@@ -739,8 +741,9 @@ impl Workers {
         has_manifest: bool,
         keyring: &Keyring,
     ) -> Result<RunningJob, Fault> {
-        if has_manifest {
-            ask_for_digests(&mut job);
+        match has_manifest {
+            true => ask_for_digests(&mut job),
+            false => ask_for_some_digests(&mut job),
         }
         if let Job::Tree(tree) = &mut job {
             tree.options.journal = Some(self.journals_of(&keyring.whose)?);

@@ -34,7 +34,10 @@ fn paths_are_any_bytes_in_json_columns_and_cursors() {
                 Some(file.path.clone())
             );
         }
-        let cursor = Cursor::after(&file);
+        let cursor = Cursor {
+            position: file.position,
+            path: Some(file.path.clone()),
+        };
         assert_eq!(cursor.to_string().parse(), Ok(cursor));
     }
     for text in ["", "1", "x-", "1-0", "1-xx", "-1-", "99999999999-"] {

@@ -1,4 +1,4 @@
-//! The page of the files of a job that keeps a list of them.
+//! The page of the files of a job.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl FilesPage {
     }
 
     fn path(file: &JobFile) -> String {
-        String::from_utf8_lossy(file.file.path.as_bytes()).into_owned()
+        String::from_utf8_lossy(file.path.as_bytes()).into_owned()
     }
 }
 
@@ -53,11 +53,10 @@ pub(crate) async fn files(
     let Query(FilesQuery { after }) = query.map_err(bad_query)?;
     let after: Option<Cursor> = after.map(|after| after.parse()).transpose()?;
     let after = after.unwrap_or_default();
-    let mut files = shared.store.files(id, &after, ROWS_OF_PAGE + 1).await?;
-    let has_more = files.len() > ROWS_OF_PAGE as usize;
-    files.truncate(ROWS_OF_PAGE as usize);
-    let next = files.last().filter(|_| has_more).map(|one| {
-        let after = Cursor::after(&one.file).to_string();
+    let page = shared.store.page_of_files(id, &after, ROWS_OF_PAGE);
+    let (files, next) = page.await?;
+    let next = next.map(|after| {
+        let after = after.to_string();
         format!("/jobs/{id}/files?{}", encoded(&[("after", &after)]))
     });
     Ok(rendered(&FilesPage { id, files, next })?)

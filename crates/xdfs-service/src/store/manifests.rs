@@ -6,7 +6,7 @@ use super::rows::{damaged, signed, small, text, time, unsigned};
 use super::states::{no_job, state_of};
 use super::{Connection, Row, Store, fault};
 use crate::id::JobId;
-use crate::listed::{Cursor, FilePath, JobFile, ListedFile, ListedTransfer, bytes_of};
+use crate::listed::{BLAKE3, Cursor, FilePath, JobFile, ListedTransfer, bytes_of};
 use crate::state::StateName;
 use crate::time::Time;
 
@@ -27,15 +27,12 @@ pub(crate) struct Unlisted {
 fn file(row: &Row) -> Result<JobFile, Fault> {
     let at = time(row, "at")?;
     let rate: Option<i64> = sqlx::Row::try_get(row, "rate").map_err(fault)?;
-    let file = ListedFile {
+    Ok(JobFile {
         position: small(row, "position")?,
         path: FilePath::from_column(&text(row, "path")?).ok_or_else(|| damaged("no path"))?,
         bytes: unsigned(sqlx::Row::try_get(row, "bytes").map_err(fault)?),
-        blake3: text(row, "blake3")?,
+        digest: Some(format!("{BLAKE3}{}", text(row, "blake3")?)),
         at: at.ok_or_else(|| damaged("a file without a time"))?,
-    };
-    Ok(JobFile {
-        file,
         attempts: small(row, "attempts")?,
         rate_bytes_per_s: rate.map(unsigned),
         limited_by: sqlx::Row::try_get(row, "limited_by").map_err(fault)?,
@@ -43,7 +40,7 @@ fn file(row: &Row) -> Result<JobFile, Fault> {
 }
 
 /// Whether a job keeps a list of its files.
-async fn has_manifest(connection: &mut Connection, id: JobId) -> Result<bool, Fault> {
+pub(super) async fn has_manifest(connection: &mut Connection, id: JobId) -> Result<bool, Fault> {
     let row = sqlx::query("SELECT manifest FROM jobs WHERE id = $1")
         .bind(id.to_string())
         .fetch_optional(connection)
@@ -51,6 +48,28 @@ async fn has_manifest(connection: &mut Connection, id: JobId) -> Result<bool, Fa
         .map_err(fault)?;
     let flag = row.map(|row| small(&row, "manifest")).transpose()?;
     Ok(flag.is_some_and(|flag| flag != 0))
+}
+
+/// Files of a job that keeps a list of them, after the cursor.
+pub(super) async fn listed_files(
+    connection: &mut Connection,
+    id: JobId,
+    after: &Cursor,
+    limit: u32,
+) -> Result<Vec<JobFile>, Fault> {
+    let rows = sqlx::query(
+        "SELECT position, path, bytes, blake3, at, attempts, rate, limited_by
+         FROM manifest_files WHERE job_id = $1 AND (position, path) > ($2, $3)
+         ORDER BY position, path LIMIT $4",
+    )
+    .bind(id.to_string())
+    .bind(i64::from(after.position))
+    .bind(after.path.as_ref().map_or(String::new(), FilePath::column))
+    .bind(i64::from(limit))
+    .fetch_all(connection)
+    .await
+    .map_err(fault)?;
+    rows.iter().map(file).collect()
 }
 
 impl Store {
@@ -73,8 +92,7 @@ impl Store {
         files: &[JobFile],
     ) -> Result<(), Fault> {
         let mut transaction = self.begin().await?;
-        for one in files {
-            let file = &one.file;
+        for file in files {
             sqlx::query(
                 "INSERT INTO manifest_files (job_id, position, path, bytes, blake3, at, attempt,
                  attempts, rate, limited_by) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
@@ -87,12 +105,12 @@ impl Store {
             .bind(i64::from(file.position))
             .bind(file.path.column())
             .bind(signed(file.bytes))
-            .bind(&file.blake3)
+            .bind(file.blake3().unwrap_or_default())
             .bind(file.at.microseconds())
             .bind(i64::from(attempt))
-            .bind(i64::from(one.attempts))
-            .bind(one.rate_bytes_per_s.map(signed))
-            .bind(&one.limited_by)
+            .bind(i64::from(file.attempts))
+            .bind(file.rate_bytes_per_s.map(signed))
+            .bind(&file.limited_by)
             .execute(&mut *transaction)
             .await
             .map_err(fault)?;
@@ -246,19 +264,7 @@ impl Store {
                 .path(id.to_string())
                 .hint("submit it with a manifest: xdfs submit --manifest"));
         }
-        let rows = sqlx::query(
-            "SELECT position, path, bytes, blake3, at, attempts, rate, limited_by
-             FROM manifest_files WHERE job_id = $1 AND (position, path) > ($2, $3)
-             ORDER BY position, path LIMIT $4",
-        )
-        .bind(id.to_string())
-        .bind(i64::from(after.position))
-        .bind(after.path.as_ref().map_or(String::new(), FilePath::column))
-        .bind(i64::from(limit))
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(fault)?;
-        rows.iter().map(file).collect()
+        listed_files(&mut connection, id, after, limit).await
     }
 
     /// Transfers of a job from a position on.

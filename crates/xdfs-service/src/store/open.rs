@@ -22,7 +22,7 @@ pub(super) const CONNECTIONS_MAX: u32 = 8;
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The steps to the schema, each with its number: what both SQLite and PostgreSQL understand. One
 /// that has been released is never changed.
-const MIGRATIONS: [(i64, &str, &str); 14] = [
+const MIGRATIONS: [(i64, &str, &str); 15] = [
     (1, "jobs", include_str!("../../migrations/0001_jobs.sql")),
     (2, "terms", include_str!("../../migrations/0002_terms.sql")),
     (
@@ -73,6 +73,7 @@ const MIGRATIONS: [(i64, &str, &str); 14] = [
         "servers",
         include_str!("../../migrations/0014_servers.sql"),
     ),
+    (15, "files", include_str!("../../migrations/0015_files.sql")),
 ];
 
 /// The database that a process has opened.

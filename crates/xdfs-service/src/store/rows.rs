@@ -138,6 +138,7 @@ pub(super) fn summary(row: &Row) -> Result<JobSummary, Fault> {
 
 pub(super) fn transfer(row: &Row) -> Result<Transfer, Fault> {
     let state = TransferState::from_name(&text(row, "state")?);
+    let rate: Option<i64> = row.try_get("rate").map_err(fault)?;
     Ok(Transfer {
         position: small(row, "position")?,
         kind: text(row, "kind")?,
@@ -147,7 +148,9 @@ pub(super) fn transfer(row: &Row) -> Result<Transfer, Fault> {
         attempts: small(row, "attempts")?,
         counts: counts(row)?,
         rate_bytes_per_s: None,
+        mean_rate_bytes_per_s: rate.map(unsigned),
         limited_by: row.try_get("limited_by").map_err(fault)?,
+        digest: row.try_get("digest").map_err(fault)?,
         failure: failure(row)?,
         started_at: time(row, "started_at")?,
         ended_at: time(row, "ended_at")?,

@@ -24,9 +24,12 @@ const JOBS_MAX: i64 = 500;
 const ROWS_MAX: i64 = 2000;
 
 /// Statements that remove rows of a job, at most so many; the job itself last.
-const PARTS: [&str; 5] = [
+const PARTS: [&str; 6] = [
     "DELETE FROM manifest_files WHERE job_id = $1 AND (position, path) IN
      (SELECT position, path FROM manifest_files WHERE job_id = $1 LIMIT $2)",
+    // Each holds as much as many others.
+    "DELETE FROM file_batches WHERE job_id = $1 AND number IN
+     (SELECT number FROM file_batches WHERE job_id = $1 LIMIT 1 + $2 / 50)",
     "DELETE FROM failures WHERE job_id = $1 AND number IN
      (SELECT number FROM failures WHERE job_id = $1 LIMIT $2)",
     "DELETE FROM transitions WHERE job_id = $1 AND number IN

@@ -111,6 +111,7 @@ on_both!(
     a_schedule_whose_job_is_refused_says_why_and_goes_on,
     a_key_is_for_one_schedule_and_a_schedule_for_durations,
     a_list_has_what_was_seen_last_and_a_kill_loses_its_trust,
+    files_of_a_job_without_a_list_are_read_page_by_page,
     a_webhook_is_due_once_when_its_job_ends,
 );
 
@@ -210,9 +211,7 @@ async fn a_job_goes_through_its_states_and_all_of_it_is_written(place: &Place) -
         let end = End {
             counts: counts.clone(),
             limited_by: Some("network"),
-            failure: None,
-            target: None,
-            is_listed: false,
+            ..End::default()
         };
         store.end_transfer(id, &worker(), position, &end).await?;
     }
@@ -358,10 +357,7 @@ async fn a_process_without_a_lease_writes_nothing_more(place: &Place) -> Outcome
     let counts = Counts::default();
     let end = End {
         counts: counts.clone(),
-        limited_by: None,
-        failure: None,
-        target: None,
-        is_listed: false,
+        ..End::default()
     };
     for is_taken in [false, true] {
         if is_taken {
@@ -519,10 +515,8 @@ async fn the_sums_of_a_job_follow_its_transfers(place: &Place) -> Outcome {
     let fault = Fault::new(Code::NoSpace, "write", "the disk is full");
     let end = End {
         counts: counts(8, Some(10), 3),
-        limited_by: None,
         failure: Some((&fault).into()),
-        target: None,
-        is_listed: false,
+        ..End::default()
     };
     store.end_transfer(id, &worker(), 0, &end).await?;
     store.begin_transfer(id, &worker(), 1).await?;
@@ -672,8 +666,9 @@ async fn jobs_are_claimed_when_their_time_has_come_however_many_there_are(
     lists::multiply(&store, all[0], 3000).await?;
     assert_eq!(claim(&store).await?, None);
     let last = store.submit(&submission("now"), "ann", None).await?.id;
-    let reason = store.waits_for(&process(), Limits { here: 0, ..LIMITS }, last);
-    let reason = reason.await?.ok_or("it waits")?;
+    let limits = Limits { here: 0, ..LIMITS };
+    let reason = store.waits_for(&process(), limits, last).await?;
+    let reason = reason.ok_or("it waits")?;
     assert!(!reason.contains("come before it"), "{reason}");
     assert_eq!(claim_up_to(&store, &process(), 5).await?, [last]);
 

@@ -33,11 +33,14 @@ pub(crate) struct Task {
 }
 
 /// The end of a transfer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct End {
     pub(crate) counts: Counts,
     pub(crate) limited_by: Option<&'static str>,
     pub(crate) failure: Option<Failure>,
+    /// The digest and the rate of a single file.
+    pub(crate) digest: Option<String>,
+    pub(crate) rate: Option<u64>,
     /// The published path of the target.
     pub(crate) target: Option<Vec<u8>>,
     /// All of its files have a row.
@@ -310,7 +313,7 @@ async fn end_in(
     set_counts(&mut *connection, id, position, &end.counts).await?;
     sqlx::query(
         "UPDATE transfers SET state = $3, failure = $4, limited_by = $5, ended_at = $6,
-         target_path = COALESCE($7, target_path), listed = $8
+         target_path = COALESCE($7, target_path), listed = $8, digest = $9, rate = $10
          WHERE job_id = $1 AND position = $2",
     )
     .bind(id.to_string())
@@ -321,6 +324,8 @@ async fn end_in(
     .bind(Time::now().microseconds())
     .bind(end.target.as_deref().map(hex))
     .bind(i64::from(end.is_listed))
+    .bind(&end.digest)
+    .bind(end.rate.map(signed))
     .execute(connection)
     .await
     .map_err(fault)?;

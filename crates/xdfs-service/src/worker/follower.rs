@@ -36,7 +36,7 @@ pub(super) struct Follower<'a> {
     pub(super) id: JobId,
     pub(super) worker: &'a WorkerId,
     pub(super) position: u32,
-    /// The list of its files, if the job keeps one.
+    /// The list of its files, if the job keeps one, or it is a tree.
     pub(super) inventory: Option<Inventory>,
     /// The path of a tree at the target.
     pub(super) target: Option<Vec<u8>>,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use xdfs::{Code, Job, JobPlace, SyncJob, SyncOptions, TreeJob, TreeOptions, Way};
 use xdfs_service::{
-    FilePage, JobDetail, JobFile, JobId, Manifest, StateName, Submission, manifest_key_file,
+    FilePage, JobDetail, JobId, Manifest, StateName, Submission, manifest_key_file,
     read_manifest_key,
 };
 
@@ -129,19 +129,13 @@ fn a_finished_job_has_a_manifest_of_all_its_files() {
         let page: FilePage = serde_json::from_str(&text(get(path))).unwrap();
         assert!(page.files.len() <= 20);
         let name = |path: &[u8]| String::from_utf8(path.to_vec()).unwrap();
-        for JobFile {
-            file,
-            attempts,
-            rate_bytes_per_s,
-            limited_by,
-        } in page.files
-        {
+        for file in page.files {
             let path = name(file.path.as_bytes());
             // Small files of a tree go together with others.
             let is_own = file.position == 0 || path == "large";
-            assert_eq!(attempts, 1, "{path}");
-            assert_eq!(rate_bytes_per_s.is_some(), is_own, "{path}");
-            assert_eq!(limited_by.is_some(), is_own, "{path}");
+            assert_eq!(file.attempts, 1, "{path}");
+            assert_eq!(file.rate_bytes_per_s.is_some(), is_own, "{path}");
+            assert_eq!(file.limited_by.is_some(), is_own, "{path}");
             names.push((file.position, path));
         }
         let Some(next) = page.next else { break };
@@ -170,7 +164,61 @@ fn a_finished_job_has_a_manifest_of_all_its_files() {
         let refused = scene.client().manifest(id, |_| Ok(())).unwrap_err();
         assert_eq!(refused.code, code, "{refused}");
     }
-    assert_eq!(status(&get(format!("/api/v1/jobs/{plain}/files"))), 404);
+    let page = text(get(format!("/api/v1/jobs/{plain}/files")));
+    assert_eq!(page, r#"{"files":[],"next":null}"#);
+}
+
+#[test]
+fn a_job_without_a_manifest_shows_each_of_its_files_too() {
+    let scene = Scene::new();
+    let (file, tree) = (scene.path("file"), scene.path("tree"));
+    fs::write(&file, "content").unwrap();
+    make_tree(&tree);
+    let transfers = vec![
+        scene.upload(&file, "copied", None),
+        tree_job(&scene, &tree, "trees"),
+    ];
+    let submission = Submission::new("", transfers);
+    let id = scene.client().submit(&submission, "1").unwrap().job.id;
+    let done = succeeded(&scene, id);
+    let single = &done.transfers[0];
+    let digest = single.digest.as_deref().unwrap_or_default();
+    assert!(digest.starts_with("crc64nvme:"), "{single:?}");
+    assert!(single.mean_rate_bytes_per_s.is_some(), "{single:?}");
+    assert_eq!(done.transfers[1].digest, None);
+    let get = |path: String| {
+        let request = agent().get(format!("{}{path}", scene.url));
+        text(
+            request
+                .header("Authorization", scene.token())
+                .call()
+                .unwrap(),
+        )
+    };
+    let page: FilePage =
+        serde_json::from_str(&get(format!("/api/v1/jobs/{id}/files?limit=1000"))).unwrap();
+    let mut names = BTreeMap::new();
+    for file in page.files {
+        let path = String::from_utf8(file.path.as_bytes().to_vec()).unwrap();
+        let bytes = fs::metadata(tree.join(&path)).unwrap().len();
+        assert_eq!((file.position, file.bytes, file.attempts), (1, bytes, 1));
+        let digest = file.digest.unwrap_or_default();
+        assert!(digest.starts_with("crc64nvme:"), "{path}: {digest}");
+        let is_own = path == "large";
+        assert_eq!(file.rate_bytes_per_s.is_some(), is_own, "{path}");
+        assert_eq!(file.limited_by.is_some(), is_own, "{path}");
+        assert_eq!(names.insert((1, path), ()), None);
+    }
+    let all = expected(1, &tree).into_keys();
+    assert_eq!(
+        names.into_keys().collect::<Vec<_>>(),
+        all.collect::<Vec<_>>()
+    );
+    let link = format!("/jobs/{id}/files");
+    assert!(get(format!("/jobs/{id}")).contains(&link));
+    let page = get(link);
+    let shown = ["deep/er/39", "large", "3.15 MB", "crc64nvme:"];
+    assert!(shown.iter().all(|text| page.contains(text)), "{page}");
 }
 
 #[test]

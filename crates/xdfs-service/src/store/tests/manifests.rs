@@ -2,19 +2,16 @@
 
 use super::*;
 use crate::failure::Failure;
-use crate::listed::{Cursor, FilePath, JobFile, ListedFile};
+use crate::listed::{Cursor, FilePath, JobFile};
 use crate::model::WebhookState;
 
 fn file(position: u32, path: &[u8], bytes: u64) -> JobFile {
-    let file = ListedFile {
+    JobFile {
         position,
         path: FilePath::new(path),
         bytes,
-        blake3: "ab".repeat(32),
+        digest: Some(format!("blake3:{}", "ab".repeat(32))),
         at: Time::from_microseconds(7),
-    };
-    JobFile {
-        file,
         attempts: 1,
         rate_bytes_per_s: (bytes > 4).then_some(bytes * 1000),
         limited_by: (bytes > 4).then(|| "network".to_owned()),
@@ -23,11 +20,9 @@ fn file(position: u32, path: &[u8], bytes: u64) -> JobFile {
 
 fn succeeded(is_listed: bool) -> End {
     End {
-        counts: Counts::default(),
-        limited_by: None,
-        failure: None,
         target: Some(b"/b/\xff".to_vec()),
         is_listed,
+        ..End::default()
     }
 }
 
@@ -55,10 +50,10 @@ pub(super) async fn a_list_has_what_was_seen_last_and_a_kill_loses_its_trust(
     loop {
         let page = store.files(id, &after, 2).await?;
         let Some(last) = page.last() else { break };
-        after = Cursor::after(&last.file);
+        after = Cursor::after(last);
         found.extend(page);
     }
-    found.sort_by(|a, b| a.file.path.cmp(&b.file.path));
+    found.sort_by(|a, b| a.path.cmp(&b.path));
     assert_eq!(found, [file(0, b"a", 5), all[1].clone(), all[2].clone()]);
     let early = store.check_manifest(id).await.map_err(|fault| fault.code);
     assert_eq!(early, Err(Code::Stale));
@@ -114,6 +109,64 @@ pub(super) async fn a_list_has_what_was_seen_last_and_a_kill_loses_its_trust(
     assert!(!store.sweep().await?);
     let gone = store.files(id, &Cursor::default(), 9).await;
     assert_eq!(gone.map_err(|fault| fault.code), Err(Code::NotFound));
+    Ok(())
+}
+
+pub(super) async fn files_of_a_job_without_a_list_are_read_page_by_page(place: &Place) -> Outcome {
+    let store = place.open().await?;
+    let id = store.submit(&submission(""), "me", None).await?.id;
+    let other = store.submit(&submission(""), "me", None).await?.id;
+    let none = store.page_of_files(id, &Cursor::default(), 9).await?;
+    assert_eq!(none, (Vec::new(), None));
+    let of = |position, attempts, path: &str, bytes| JobFile {
+        attempts,
+        digest: (bytes > 2).then(|| "crc64nvme:0123456789abcdef".to_owned()),
+        ..file(position, path.as_bytes(), bytes)
+    };
+    let strange = JobFile {
+        path: FilePath::new(&b"b\xff"[..]),
+        ..of(0, 1, "", 2)
+    };
+    let batches = [
+        vec![of(0, 1, "a", 1), strange, of(0, 1, "c", 3)],
+        vec![of(0, 2, "a", 9)],
+        vec![of(1, 1, "a", 5), of(1, 1, "'); --", 6)],
+    ];
+    for batch in &batches {
+        let attempt = (batch[0].position, batch[0].attempts);
+        store.add_batch(id, attempt, batch).await?;
+    }
+    store.add_batch(other, (0, 1), &batches[0]).await?;
+    let all = batches.concat();
+    for limit in 1..=7 {
+        let (mut found, mut after) = (Vec::new(), Cursor::default());
+        loop {
+            let (page, next) = store.page_of_files(id, &after, limit).await?;
+            assert!(page.len() == limit as usize || next.is_none());
+            found.extend(page);
+            let Some(next) = next else { break };
+            after = next.to_string().parse()?;
+        }
+        assert_eq!(found, all, "{limit}");
+    }
+    for odd in [
+        "999999999-00",
+        "0-ffffffff",
+        "2-ffffffff",
+        "0-0102030405060708",
+    ] {
+        store.page_of_files(id, &odd.parse()?, 9).await?;
+    }
+    let actor = Actor::User("me".to_owned());
+    store.change(id, Change::Cancel, &actor, "").await?;
+    store.delete(id, |_| true).await?;
+    while store.sweep().await? {}
+    let left = sqlx::query("SELECT DISTINCT job_id FROM file_batches");
+    assert_eq!(left.fetch_all(&store.pool).await?.len(), 1);
+    let gone = store.page_of_files(id, &Cursor::default(), 9).await;
+    assert_eq!(gone.map_err(|fault| fault.code), Err(Code::NotFound));
+    let kept = store.page_of_files(other, &Cursor::default(), 9).await?;
+    assert_eq!(kept, (batches[0].clone(), None));
     Ok(())
 }
 
