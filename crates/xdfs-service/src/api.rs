@@ -131,7 +131,7 @@ pub(crate) async fn check_rights(
 
 /// Submits a job.
 ///
-/// 201 with the job, or 200 if the key has one already.
+/// 201 with the job, without a reason for which it waits, or 200 if the key has one already.
 #[utoipa::path(post, path = "/api/v1/jobs",
     params(("Idempotency-Key" = Option<String>, Header,
         description = "The same job with the same key is submitted once.",
@@ -179,10 +179,10 @@ pub(crate) async fn submit(
             shared.submit(&submission, &user.name, idempotency).await?
         }
     };
-    let detail = shared.job(submitted.id).await?;
-    let status = match submitted.is_new {
-        true => StatusCode::CREATED,
-        false => StatusCode::OK,
+    let (status, detail) = match submitted.is_new {
+        // Why it waits is a question of its own, which looks at all jobs.
+        true => (StatusCode::CREATED, shared.store.job(submitted.id).await?),
+        false => (StatusCode::OK, shared.job(submitted.id).await?),
     };
     let location = format!("/api/v1/jobs/{}", submitted.id);
     Ok(([(LOCATION, location)], answer(status, detail)).into_response())

@@ -435,12 +435,18 @@ impl Workers {
     ///
     /// # Errors
     /// The database can't be read.
-    async fn keyring(&self, id: JobId, owner: &str) -> Result<Result<Keyring, Fault>, Fault> {
-        let named = self.store.named_secrets(id).await?;
-        let rows = self.store.secrets(owner).await?;
+    async fn keyring(&self, claimed: &Claimed) -> Result<Result<Keyring, Fault>, Fault> {
+        let owner = &claimed.owner;
+        let (named, rows) = match claimed.has_secrets {
+            true => (
+                self.store.named_secrets(claimed.id).await?,
+                self.store.secrets(owner).await?,
+            ),
+            false => (Vec::new(), Vec::new()),
+        };
         let whose = match self.people.is_administrator(owner) {
             true => Whose::Own,
-            false => Whose::User(owner.to_owned()),
+            false => Whose::User(owner.clone()),
         };
         Ok(Keyring::new(whose, Arc::clone(&self.sealing), rows, &named))
     }
@@ -474,7 +480,7 @@ impl Workers {
         stopped: watch::Receiver<bool>,
     ) -> Result<JobEnd, Fault> {
         let (store, id) = (&self.store, claimed.id);
-        let keyring = match stored!(id, self.keyring(id, &claimed.owner))? {
+        let keyring = match stored!(id, self.keyring(&claimed))? {
             Ok(keyring) => keyring,
             Err(fault) => return Ok(JobEnd::Failed(Box::new((&fault).into()))),
         };

@@ -127,7 +127,8 @@ pub(super) async fn change_in(
         .await
         .map_err(fault)?;
     }
-    if before.worker().is_some() && after.worker().is_none() {
+    let is_done = after.name() == StateName::Succeeded;
+    if before.worker().is_some() && after.worker().is_none() && !is_done {
         sqlx::query(
             "UPDATE transfers SET state = 'waiting', failure = NULL
              WHERE job_id = $1 AND state = 'running'",

@@ -176,16 +176,23 @@ impl Store {
         .fetch_all(&mut *transaction)
         .await
         .map_err(fault)?;
-        let running = sqlx::query(
-            "SELECT * FROM transfers WHERE job_id = $1 AND position >= $2 AND state = 'running'
-             ORDER BY position LIMIT $2",
-        )
-        .bind(id.to_string())
-        .bind(i64::from(TRANSFERS_SHOWN))
-        .fetch_all(&mut *transaction)
-        .await
-        .map_err(fault)?;
-        transfers.extend(running);
+        let job = summary(&row)?;
+        if job.transfers_count > TRANSFERS_SHOWN {
+            let running = sqlx::query(
+                "SELECT * FROM transfers WHERE job_id = $1 AND position >= $2
+                 AND state = 'running' ORDER BY position LIMIT $2",
+            )
+            .bind(id.to_string())
+            .bind(i64::from(TRANSFERS_SHOWN))
+            .fetch_all(&mut *transaction)
+            .await
+            .map_err(fault)?;
+            transfers.extend(running);
+        }
+        let failures = match job.started_at {
+            None => Vec::new(),
+            Some(_) => failures_of(&mut transaction, id, "", 0, FAILURES_SHOWN).await?,
+        };
         let transitions =
             sqlx::query("SELECT * FROM transitions WHERE job_id = $1 ORDER BY number")
                 .bind(id.to_string())
@@ -193,9 +200,9 @@ impl Store {
                 .await
                 .map_err(fault)?;
         let detail = JobDetail {
-            job: summary(&row)?,
+            job,
             waits_for: None,
-            failures: failures_of(&mut transaction, id, "", 0, FAILURES_SHOWN).await?,
+            failures,
             transfers: transfers.iter().map(transfer).collect::<Result<_, _>>()?,
             transitions: transitions
                 .iter()

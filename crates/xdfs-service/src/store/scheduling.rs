@@ -41,6 +41,8 @@ pub(crate) struct Claimed {
     pub(crate) has_manifest: bool,
     /// A worker had it before.
     pub(crate) was_begun: bool,
+    /// It names secrets, or its owner has some.
+    pub(crate) has_secrets: bool,
     /// Its next transfer, which has begun with it.
     pub(crate) first: Option<Task>,
     pub(crate) retries: Retries,
@@ -210,7 +212,9 @@ async fn lock_waiting(
             concat!(
                 "SELECT id, owner, source_server, target_server, is_large, priority,
                  COALESCE(not_before, starts_at) AS not_before, manifest, started_at, retries,
-                 retries_max FROM jobs
+                 retries_max, (SELECT COUNT(*) FROM job_secrets WHERE job_id = $1)
+                     + (SELECT COUNT(*) FROM secrets WHERE secrets.owner = jobs.owner) AS secrets
+                 FROM jobs
                  WHERE id = $1 AND state IN ('queued', 'retrying')",
                 $lock
             )
@@ -346,6 +350,7 @@ impl Store {
                 link: job.link,
                 has_manifest: is_set(&row, "manifest")?,
                 was_begun: time(&row, "started_at")?.is_some(),
+                has_secrets: is_set(&row, "secrets")?,
                 retries: Retries {
                     count: small(&row, "retries")?,
                     max: small(&row, "retries_max")?,

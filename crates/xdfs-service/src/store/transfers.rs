@@ -1,6 +1,6 @@
 //! Transfers of jobs, as their workers do them.
 
-use sqlx::Row as _;
+use sqlx::{Any, Row as _};
 use xdfs::Fault;
 
 use super::changes::change_in;
@@ -48,7 +48,7 @@ pub(crate) struct End {
 }
 
 const TASKS: &str = "
-    SELECT position, spec, bytes, source_server, target_server FROM transfers
+    SELECT position, spec, bytes, attempts, source_server, target_server FROM transfers
     WHERE job_id = $1 AND position > $2 AND state = 'waiting' ORDER BY position LIMIT $3";
 
 fn task(row: &Row) -> Result<Task, Fault> {
@@ -64,14 +64,23 @@ fn task(row: &Row) -> Result<Task, Fault> {
     })
 }
 
-/// A transfer begins, unless it has.
-async fn begin_in(connection: &mut Connection, id: JobId, position: u32) -> Result<(), Fault> {
+/// Entries of a transfer that failed before are to be tried again.
+async fn forget_failures(
+    connection: &mut Connection,
+    id: JobId,
+    position: u32,
+) -> Result<(), Fault> {
     sqlx::query("DELETE FROM failures WHERE job_id = $1 AND position = $2")
         .bind(id.to_string())
         .bind(i64::from(position))
-        .execute(&mut *connection)
+        .execute(connection)
         .await
         .map_err(fault)?;
+    Ok(())
+}
+
+/// A transfer begins, unless it has.
+async fn begin_in(connection: &mut Connection, id: JobId, position: u32) -> Result<(), Fault> {
     sqlx::query(
         "UPDATE transfers SET state = 'running', attempts = attempts + 1,
          started_at = COALESCE(started_at, $3)
@@ -100,11 +109,32 @@ pub(super) async fn begin_next(
         .map_err(fault)?;
     let Some(row) = row else { return Ok(None) };
     let next = task(&row)?;
+    if small(&row, "attempts")? > 0 {
+        forget_failures(connection, id, next.position).await?;
+    }
     begin_in(connection, id, next.position).await?;
     Ok(Some(Task {
         has_begun: true,
         ..next
     }))
+}
+
+type Query<'a> = sqlx::query::Query<'a, Any, <Any as sqlx::Database>::Arguments>;
+
+/// A statement with the counts of a transfer as its first six parameters.
+fn with_counts(
+    statement: &'static str,
+    id: JobId,
+    position: u32,
+    counts: &Counts,
+) -> Query<'static> {
+    sqlx::query(statement)
+        .bind(id.to_string())
+        .bind(i64::from(position))
+        .bind(signed(counts.bytes))
+        .bind(counts.bytes_total.map(signed))
+        .bind(signed(counts.files))
+        .bind(signed(counts.failed))
 }
 
 /// Stores the counts of a transfer, and with them the sums of its job.
@@ -114,8 +144,22 @@ async fn set_counts(
     position: u32,
     counts: &Counts,
 ) -> Result<(), Fault> {
-    for statement in [
-        "UPDATE jobs SET bytes = jobs.bytes + $3 - one.bytes,
+    set_sums(&mut *connection, id, position, counts).await?;
+    let statement = "UPDATE transfers SET bytes = $3, bytes_total = $4, files = $5, failed = $6
+         WHERE job_id = $1 AND position = $2";
+    let counted = with_counts(statement, id, position, counts);
+    counted.execute(connection).await.map_err(fault)?;
+    Ok(())
+}
+
+/// Stores the sums of a job with other counts of a transfer, which are still to be stored.
+async fn set_sums(
+    connection: &mut Connection,
+    id: JobId,
+    position: u32,
+    counts: &Counts,
+) -> Result<(), Fault> {
+    let statement = "UPDATE jobs SET bytes = jobs.bytes + $3 - one.bytes,
          bytes_total = jobs.bytes_total + COALESCE(CAST($4 AS BIGINT), 0)
              - COALESCE(one.bytes_total, 0),
          totals_count = totals_count + (CASE WHEN CAST($4 AS BIGINT) IS NULL THEN 0 ELSE 1 END)
@@ -123,21 +167,9 @@ async fn set_counts(
          files = jobs.files + $5 - one.files, failed = jobs.failed + $6 - one.failed
          FROM (SELECT bytes, bytes_total, files, failed FROM transfers
                WHERE job_id = $1 AND position = $2) AS one
-         WHERE id = $1",
-        "UPDATE transfers SET bytes = $3, bytes_total = $4, files = $5, failed = $6
-         WHERE job_id = $1 AND position = $2",
-    ] {
-        sqlx::query(statement)
-            .bind(id.to_string())
-            .bind(i64::from(position))
-            .bind(signed(counts.bytes))
-            .bind(counts.bytes_total.map(signed))
-            .bind(signed(counts.files))
-            .bind(signed(counts.failed))
-            .execute(&mut *connection)
-            .await
-            .map_err(fault)?;
-    }
+         WHERE id = $1";
+    let summed = with_counts(statement, id, position, counts);
+    summed.execute(&mut *connection).await.map_err(fault)?;
     if counts.is_large() {
         sqlx::query("UPDATE jobs SET is_large = 1 WHERE id = $1 AND is_large = 0")
             .bind(id.to_string())
@@ -175,6 +207,7 @@ impl Store {
     ) -> Result<(), Fault> {
         let mut transaction = self.begin().await?;
         hold(&mut transaction, id, worker).await?;
+        forget_failures(&mut transaction, id, position).await?;
         begin_in(&mut transaction, id, position).await?;
         transaction.commit().await
     }
@@ -310,25 +343,21 @@ async fn end_in(
         None => TransferState::Succeeded,
         Some(_) => TransferState::Failed,
     };
-    set_counts(&mut *connection, id, position, &end.counts).await?;
-    sqlx::query(
-        "UPDATE transfers SET state = $3, failure = $4, limited_by = $5, ended_at = $6,
-         target_path = COALESCE($7, target_path), listed = $8, digest = $9, rate = $10
-         WHERE job_id = $1 AND position = $2",
-    )
-    .bind(id.to_string())
-    .bind(i64::from(position))
-    .bind(state.as_str())
-    .bind(failure_text(end.failure.as_ref())?)
-    .bind(end.limited_by)
-    .bind(Time::now().microseconds())
-    .bind(end.target.as_deref().map(hex))
-    .bind(i64::from(end.is_listed))
-    .bind(&end.digest)
-    .bind(end.rate.map(signed))
-    .execute(connection)
-    .await
-    .map_err(fault)?;
+    set_sums(&mut *connection, id, position, &end.counts).await?;
+    let statement = "UPDATE transfers SET bytes = $3, bytes_total = $4, files = $5, failed = $6,
+         state = $7, failure = $8, limited_by = $9, ended_at = $10,
+         target_path = COALESCE($11, target_path), listed = $12, digest = $13, rate = $14
+         WHERE job_id = $1 AND position = $2";
+    let ended = with_counts(statement, id, position, &end.counts)
+        .bind(state.as_str())
+        .bind(failure_text(end.failure.as_ref())?)
+        .bind(end.limited_by)
+        .bind(Time::now().microseconds())
+        .bind(end.target.as_deref().map(hex))
+        .bind(i64::from(end.is_listed))
+        .bind(end.digest.clone())
+        .bind(end.rate.map(signed));
+    ended.execute(connection).await.map_err(fault)?;
     Ok(())
 }
 
