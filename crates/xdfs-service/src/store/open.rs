@@ -120,6 +120,9 @@ impl Store {
         let name = path.as_os_str().as_encoded_bytes();
         make(path).map_err(|error| Fault::from_io(OPERATION, name, &error))?;
         let options = AnyPoolOptions::new()
+            // A question to the thread of the connection and back, before each statement. There is
+            // no network that may have gone, and what is given back is tested.
+            .test_before_acquire(false)
             // SQLite itself rolls back on a full disk, which sqlx doesn't notice: it would begin no
             // other transaction on the connection.
             .before_acquire(|connection, _| {
