@@ -30,6 +30,8 @@
 
 #[cfg(all(target_os = "linux", feature = "fuse"))]
 pub mod folding;
+#[cfg(target_os = "linux")]
+pub mod machines;
 #[cfg(unix)]
 pub mod nobody;
 #[cfg(unix)]

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use xdfs_testkit::machines::Machines;
 use xdfs_testkit::process::Guard;
-use xdfs_testkit::skip;
 use xdfs_testkit::tree::TempTree;
 
 use crate::stage::{PATIENCE, Stage, assert_bytes, run};
@@ -15,78 +15,6 @@ use crate::tools::{copy, file_url, has_globus};
 
 /// The machines, and the last byte of the address of each.
 const MACHINES: [(&str, u8); 4] = [("server", 1), ("node0", 11), ("node1", 12), ("client", 9)];
-
-/// Namespaces with a bridge between them, which end with this.
-struct Machines {
-    prefix: String,
-}
-
-impl Machines {
-    /// `None` where this user or machine has no namespaces.
-    fn new() -> Option<Self> {
-        let prefix = format!("xn{}", std::process::id() % 100_000);
-        let machines = Self { prefix };
-        let hub = machines.name("hub");
-        let ip = |line: &str| {
-            let out = Command::new("ip").args(line.split(' ')).output();
-            out.is_ok_and(|out| out.status.success())
-        };
-        if !ip(&format!("netns add {hub}")) {
-            skip::test("there are no network namespaces for this user");
-            return None;
-        }
-        assert!(ip(&format!("-n {hub} link add bridge type bridge")));
-        assert!(ip(&format!("-n {hub} link set bridge up")));
-        for (machine, last) in MACHINES {
-            let own = machines.name(machine);
-            for line in [
-                format!("netns add {own}"),
-                format!("-n {hub} link add {machine} type veth peer name eth0 netns {own}"),
-                format!("-n {hub} link set {machine} master bridge up"),
-                format!("-n {own} addr add 10.77.0.{last}/24 dev eth0"),
-                format!("-n {own} link set lo up"),
-                format!("-n {own} link set eth0 up"),
-            ] {
-                assert!(ip(&line), "{line}");
-            }
-        }
-        Some(machines)
-    }
-
-    fn name(&self, machine: &str) -> String {
-        format!("{}-{machine}", self.prefix)
-    }
-
-    /// `command` on a machine.
-    fn on(&self, machine: &str, command: &Command) -> Command {
-        let mut inside = Command::new("ip");
-        inside.args(["netns", "exec", &self.name(machine)]);
-        inside.arg(command.get_program()).args(command.get_args());
-        for (name, value) in command.get_envs() {
-            match value {
-                Some(value) => inside.env(name, value),
-                None => inside.env_remove(name),
-            };
-        }
-        inside
-    }
-
-    /// Cuts a machine off, without a word to the others.
-    fn cut_off(&self, machine: &str) {
-        let mut ip = Command::new("ip");
-        ip.args(["-n", &self.name("hub"), "link", "set", machine, "down"]);
-        assert!(ip.status().unwrap().success());
-    }
-}
-
-impl Drop for Machines {
-    fn drop(&mut self) {
-        for machine in MACHINES.map(|own| own.0).into_iter().chain(["hub"]) {
-            let mut ip = Command::new("ip");
-            let _ = ip.args(["netns", "del", &self.name(machine)]).output();
-        }
-    }
-}
 
 fn xdfs(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xdfs"));
@@ -127,7 +55,7 @@ fn stripes_go_by_machines_of_their_own_until_one_is_cut_off() {
     if !has_globus() {
         return;
     }
-    let Some(machines) = Machines::new() else {
+    let Some(machines) = Machines::new(&MACHINES) else {
         return;
     };
     let place = TempTree::new(320).unwrap();

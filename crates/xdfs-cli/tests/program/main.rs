@@ -100,6 +100,8 @@ mod support;
 mod sync;
 #[cfg(target_os = "linux")]
 mod third_party;
+#[cfg(target_os = "linux")]
+mod third_party_apart;
 mod times;
 #[cfg(unix)]
 mod trees;
