@@ -114,7 +114,8 @@ impl Store for PackInspector {
         let limits = Limits::default();
         let refused = |cause: &str, path: &[u8]| {
             let fault = Fault::new(Code::ProtocolViolation, "copy", cause);
-            fault.path(path).ending_session()
+            let hint = "the server doesn't keep to the protocol: don't trust it before it is mended";
+            fault.path(path).remote().hint(hint).ending_session()
         };
         let mut received = Vec::new();
         let mut kept = match &self.target {
