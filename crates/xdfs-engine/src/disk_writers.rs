@@ -3,18 +3,18 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
-use std::time::{Duration, Instant};
+use std::sync::mpsc;
+use std::time::Instant;
 
 use xdfs_proto::{ByteRange, Code, Fault, FileId};
 use xdfs_store::DirectWriter;
 use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::Notifier;
 
-use crate::environment::{Environment, Task, Turn, Worker, receive, wake};
+use crate::environment::{Environment, wake};
 use crate::guard::guarded;
 use crate::pool::Buffer;
-use crate::security::assume_ids;
+use crate::work_queue::{self, Work};
 
 pub(crate) const WRITE: &str = "write the file";
 /// Offset, buffer and number of bytes of a piece to be written.
@@ -34,6 +34,23 @@ struct Request {
     pieces: Vec<Piece>,
     result: Result<(), Fault>,
     begun: Instant,
+}
+
+impl Work for Request {
+    fn perform(mut self, refusal: Option<&Fault>) {
+        self.result = match (refusal, &self.writer) {
+            (Some(fault), _) => Err(fault.clone()),
+            (None, Some(writer)) => {
+                let slices: Vec<IoSlice<'_>> = self
+                    .pieces
+                    .iter()
+                    .map(|(_, buffer, len)| IoSlice::new(&buffer[..*len]))
+                    .collect();
+                guarded(WRITE, || writer.write_at(self.range.start, &slices)).flatten()
+            }
+            (None, None) => Err(lost()),
+        };
+    }
 }
 
 impl Drop for Request {
@@ -154,18 +171,15 @@ impl DiskWriters {
     }
 
     fn start(&mut self) -> Result<(), Fault> {
-        let (sender, requests) = mpsc::channel();
-        let ids = self.surroundings.ids.clone();
-        let notifier = self.surroundings.notifier.clone();
-        let make = move || WriterTask {
-            refusal: assume_ids(ids.as_ref()).err(),
-            requests,
-            next: None,
-        };
-        let environment = Arc::clone(&self.surroundings.environment);
-        Worker::start(&*environment, "xdfs-writer", &notifier, make)
-            .map_err(|e| Fault::from_io("start a thread that writes", "", &e))?;
-        self.workers.push(sender);
+        let surroundings = &self.surroundings;
+        let worker = work_queue::start(
+            &*surroundings.environment,
+            "xdfs-writer",
+            &surroundings.notifier,
+            surroundings.ids.clone(),
+        );
+        let worker = worker.map_err(|e| Fault::from_io("start a thread that writes", "", &e))?;
+        self.workers.push(worker);
         Ok(())
     }
 
@@ -185,52 +199,6 @@ impl DiskWriters {
             self.under_way.swap_remove(at);
         }
         Some(ended)
-    }
-}
-
-struct WriterTask {
-    requests: mpsc::Receiver<Request>,
-    next: Option<Request>,
-    /// The thread could not assume its ids.
-    refusal: Option<Fault>,
-}
-
-impl WriterTask {
-    fn write(&self, request: &Request) -> Result<(), Fault> {
-        if let Some(fault) = &self.refusal {
-            return Err(fault.clone());
-        }
-        let writer = request.writer.as_ref().ok_or_else(lost)?;
-        let slices: Vec<IoSlice<'_>> = request
-            .pieces
-            .iter()
-            .map(|(_, buffer, len)| IoSlice::new(&buffer[..*len]))
-            .collect();
-        guarded(WRITE, || writer.write_at(request.range.start, &slices)).flatten()
-    }
-}
-
-impl Task for WriterTask {
-    fn turn(&mut self) -> Turn {
-        let mut request = match self
-            .next
-            .take()
-            .map_or_else(|| self.requests.try_recv(), Ok)
-        {
-            Ok(request) => request,
-            Err(TryRecvError::Empty) => return Turn::Wait(None),
-            Err(TryRecvError::Disconnected) => return Turn::Ended,
-        };
-        request.result = self.write(&request);
-        Turn::Again
-    }
-
-    fn wait(&mut self, timeout: Option<Duration>) -> bool {
-        // The end is detected in the next turn.
-        let come = receive(&self.requests, timeout);
-        let has_come = !matches!(come, Err(RecvTimeoutError::Timeout));
-        self.next = come.ok();
-        has_come
     }
 }
 

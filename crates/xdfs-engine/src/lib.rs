@@ -51,6 +51,7 @@ mod store_workers;
 mod tally;
 pub mod tunnel;
 mod verdict;
+mod work_queue;
 
 pub use acceptor::{Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy};
 pub use command::{

@@ -5,6 +5,8 @@
 //! module decides the order of data, sync and journal. Sinks in memory take no time: the pipeline's
 //! thread runs the same [`Writer`] inline for them.
 
+mod job;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -23,6 +25,8 @@ use crate::guard::guarded;
 use crate::pool::Buffer;
 use crate::security::assume_ids;
 
+pub(crate) use job::{SinkCompletion, SinkJob, StoreTime};
+
 /// Bytes between two checkpoints of a file: data is made durable and recorded in the journal.
 const CHECKPOINT_BYTES: u64 = 512 << 20;
 /// Longest time between two checkpoints.
@@ -37,80 +41,6 @@ const WRITE_BACK_BYTES: u64 = 8 << 20;
 const WAKE_BUFFERS: usize = 4;
 /// Jobs done between two steps of verifying the data of an earlier attempt.
 const JOBS_BEFORE_VERIFYING: u32 = 32;
-
-/// Work on the sink of a file.
-#[derive(Debug)]
-pub(crate) enum SinkJob {
-    /// Take over an open sink with `resumed` durable bytes. Jobs for it follow; if it is
-    /// `unverified`, only after [`SinkCompletion::Verified`].
-    Attach {
-        file: FileId,
-        sink: Box<dyn Sink>,
-        kind: DigestKind,
-        resumed: u64,
-        unverified: bool,
-    },
-    /// Make the data durable, record it, and close the sink, if it is still open: the last job of a
-    /// file that failed.
-    Detach(FileId),
-    /// Close the sink and delete its content.
-    Discard(FileId),
-    /// All bytes of this fragment are written and verified. One that is `late` is recorded only
-    /// together with the publication: an unencrypted one may have been changed in transit, and a
-    /// resumed attempt would trust its digest state before the digest of the file agrees; the
-    /// ragged end of a file of unknown length looks like a whole block to that attempt.
-    Held {
-        file: FileId,
-        fragment: Fragment,
-        late: bool,
-    },
-    /// Publish the file.
-    Publish { file: FileId, length: u64 },
-    /// The region is a hole. Sinks that take bytes in order only get zeros written.
-    /// Its fragments are held like those of a block.
-    Hole {
-        file: FileId,
-        range: ByteRange,
-        fragments: Vec<Fragment>,
-        late: bool,
-    },
-    /// Write `len` bytes of `buffer` at `offset`.
-    Write {
-        file: FileId,
-        offset: u64,
-        buffer: Buffer,
-        len: usize,
-    },
-}
-
-/// The result of a [`SinkJob`].
-#[derive(Debug)]
-pub(crate) enum SinkCompletion {
-    /// A buffer is free again.
-    Buffer(Buffer),
-    /// The file has no sink any more: the answer to each [`SinkJob::Detach`].
-    Closed(FileId),
-    /// The file failed; its sink is closed, durable ranges are kept.
-    Failed { file: FileId, fault: Fault },
-    /// The file has its final name.
-    Published { file: FileId, time: StoreTime },
-    /// This many bytes of the file are durable and recorded.
-    Recorded { file: FileId, bytes: u64 },
-    /// The data of an earlier attempt was reread; these fragments are intact.
-    Verified {
-        file: FileId,
-        durable: Vec<Fragment>,
-    },
-}
-
-/// Times that a store took for one file, in whichever thread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StoreTime {
-    /// For writing, and for rereading the data of an earlier attempt.
-    pub(crate) writing: Duration,
-    /// For making data durable, and for publication.
-    pub(crate) syncing: Duration,
-}
 
 #[derive(Debug)]
 struct OpenSink {
