@@ -3,7 +3,8 @@
 //!
 //! - [`pipeline`]: the session's thread. It passes events to the machines of `xdfs-proto` and
 //!   executes their outputs.
-//! - `storage`: the thread that writes what a session receives, and makes it durable.
+//! - `storage`: the thread that writes what a session receives, and makes it durable, and those
+//!   that publish files beside it; `work_queue` hands them their work.
 //! - `call_workers`: the threads that answer its calls about paths and files; `store_workers`:
 //!   those that read and write packs of small files, and open sources and sinks of slow stores.
 //! - `files`: open files and locks.

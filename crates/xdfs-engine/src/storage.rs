@@ -6,6 +6,7 @@
 //! thread runs the same [`Writer`] inline for them.
 
 mod job;
+mod publishers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::IoSlice;
@@ -26,6 +27,8 @@ use crate::pool::Buffer;
 use crate::security::assume_ids;
 
 pub(crate) use job::{SinkCompletion, SinkJob, StoreTime};
+
+use publishers::{Publication, Publishers, UnderWay};
 
 /// Bytes between two checkpoints of a file: data is made durable and recorded in the journal.
 const CHECKPOINT_BYTES: u64 = 512 << 20;
@@ -66,6 +69,18 @@ impl OpenSink {
     /// Whether a checkpoint would record anything.
     fn has_fresh(&self) -> bool {
         !self.fresh.ranges().as_slice().is_empty()
+    }
+
+    /// The rest of the work on a complete file.
+    fn into_publication(self, file: FileId, length: u64) -> Publication {
+        let fresh = self.fresh.fragments().chain(self.late.fragments());
+        Publication {
+            file,
+            length,
+            fresh: fresh.copied().collect(),
+            sink: self.sink,
+            time: self.time,
+        }
     }
 
     /// Writes adjacent pieces, and starts their write-back in time.
@@ -110,14 +125,21 @@ struct Writer {
     spent: Duration,
     /// The threads of direct writes; `None` in the session's thread.
     disk: Option<DiskWriters>,
+    /// The threads that publish; `None` in the session's thread.
+    publishers: Option<Publishers>,
+    /// Publications that begin once the results before them are sent.
+    prepared: Vec<publishers::Request>,
     /// The end of the last direct write: times that overlap count once.
     written_until: Instant,
 }
 
 impl Writer {
-    fn new(environment: Arc<dyn Environment>, disk: Option<DiskWriters>) -> Self {
+    /// Without threads of its own.
+    fn new(environment: Arc<dyn Environment>) -> Self {
         Self {
-            disk,
+            disk: None,
+            publishers: None,
+            prepared: Vec::new(),
             written_until: environment.now(),
             environment,
             sinks: BTreeMap::new(),
@@ -192,22 +214,7 @@ impl Writer {
             SinkJob::Publish { file, length } => {
                 self.flush();
                 self.settle();
-                let Some(mut open) = self.sinks.remove(&file) else {
-                    return;
-                };
-                let start = self.environment.now();
-                let fresh = open.fresh.fragments().chain(open.late.fragments());
-                let fresh: Vec<Fragment> = fresh.copied().collect();
-                let publish = || open.sink.publish(length, &fresh);
-                let result = guarded("publish the file", publish).flatten();
-                let took = self.environment.now() - start;
-                self.spent += took;
-                open.time.syncing += took;
-                let time = open.time;
-                self.done.push_back(match result {
-                    Ok(()) => SinkCompletion::Published { file, time },
-                    Err(fault) => SinkCompletion::Failed { file, fault },
-                });
+                self.publish(file, length);
             }
             SinkJob::Write {
                 file,
@@ -236,6 +243,34 @@ impl Writer {
                     self.flush();
                 }
             }
+        }
+    }
+
+    /// Publishes a file of which everything is written: beside other files, if there are any.
+    fn publish(&mut self, file: FileId, length: u64) {
+        let Some(open) = self.sinks.remove(&file) else {
+            return;
+        };
+        let mut publication = open.into_publication(file, length);
+        if let Some(publishers) = &mut self.publishers
+            && !(self.sinks.is_empty() && publishers.are_idle())
+        {
+            match publishers.prepare(publication) {
+                Ok(prepared) => return self.prepared.push(prepared),
+                Err(refused) => publication = refused,
+            }
+        }
+        let start = self.environment.now();
+        let completion = publication.perform(&*self.environment);
+        self.spent += self.environment.now() - start;
+        self.done.push_back(completion);
+    }
+
+    /// Begins the publications that other threads do.
+    fn begin_publications(&mut self) {
+        if let Some(publishers) = &self.publishers {
+            let prepared = self.prepared.drain(..);
+            prepared.for_each(|request| publishers.begin(request));
         }
     }
 
@@ -563,6 +598,7 @@ impl Task for WriterTask {
                 break;
             }
         }
+        self.writer.begin_publications();
         if urgent || self.quiet >= WAKE_BUFFERS || (waited && self.quiet > 0) {
             self.quiet = 0;
             wake(&self.notifier);
@@ -606,6 +642,11 @@ pub(crate) struct Storage {
     inline_files: Vec<FileId>,
     /// Files whose sinks the thread has.
     thread_files: BTreeSet<FileId>,
+    /// Files that the thread was to publish and whose result hasn't come, and whether they are to
+    /// be [detached](SinkJob::Detach) after it.
+    publishing: BTreeMap<FileId, bool>,
+    /// Publications beside the thread.
+    under_way: UnderWay,
     thread: Option<Thread>,
     worker: Option<Worker>,
     notifier: Notifier,
@@ -620,10 +661,12 @@ impl Storage {
         ids: Option<Ids>,
     ) -> Self {
         Self {
-            inline: Writer::new(Arc::clone(&environment), None),
+            inline: Writer::new(Arc::clone(&environment)),
             environment,
             inline_files: Vec::new(),
             thread_files: BTreeSet::new(),
+            publishing: BTreeMap::new(),
+            under_way: UnderWay::default(),
             thread: None,
             worker: None,
             notifier,
@@ -658,8 +701,17 @@ impl Storage {
                 ids: ids.clone(),
                 give_back,
             };
+            let publishers = Publishers::new(
+                surroundings.clone(),
+                done_sender.clone(),
+                self.under_way.clone(),
+            );
             let make = move || WriterTask {
-                writer: Writer::new(environment, Some(DiskWriters::new(surroundings))),
+                writer: Writer {
+                    disk: Some(DiskWriters::new(surroundings)),
+                    publishers: Some(publishers),
+                    ..Writer::new(environment)
+                },
                 jobs: job_receiver,
                 done: done_sender,
                 notifier,
@@ -711,6 +763,9 @@ impl Storage {
             if last && !matches!(job, SinkJob::Discard(_)) {
                 self.thread_files.remove(&file);
             }
+            if matches!(job, SinkJob::Publish { .. }) {
+                self.publishing.insert(file, false);
+            }
             let completion = match thread.jobs.send(job) {
                 Err(mpsc::SendError(SinkJob::Publish { .. } | SinkJob::Write { .. })) => {
                     let cause = "the storage thread has ended";
@@ -722,7 +777,11 @@ impl Storage {
             };
             self.inline.done.push_back(completion);
         } else if detaches {
-            self.inline.done.push_back(SinkCompletion::Closed(file));
+            match self.publishing.get_mut(&file) {
+                // Its sink may still be open.
+                Some(is_detached) => *is_detached = true,
+                None => self.inline.done.push_back(SinkCompletion::Closed(file)),
+            }
         } else if let SinkJob::Write { buffer, .. } = job {
             self.inline.done.push_back(SinkCompletion::Buffer(buffer));
         }
@@ -730,10 +789,15 @@ impl Storage {
 
     /// The next result, if there is one.
     pub(crate) fn completion(&mut self) -> Option<SinkCompletion> {
-        self.inline
-            .done
-            .pop_front()
-            .or_else(|| self.thread.as_ref().and_then(Thread::completion))
+        let in_thread = || self.thread.as_ref().and_then(Thread::completion);
+        let completion = self.inline.done.pop_front().or_else(in_thread)?;
+        if let SinkCompletion::Failed { file, .. } | SinkCompletion::Published { file, .. } =
+            completion
+            && self.publishing.remove(&file) == Some(true)
+        {
+            self.inline.done.push_front(SinkCompletion::Closed(file));
+        }
+        Some(completion)
     }
 
     /// The time that jobs took in the caller's thread since the last call.
@@ -741,18 +805,21 @@ impl Storage {
         std::mem::take(&mut self.inline.spent)
     }
 
-    /// Makes all data durable, records it, and ends the thread.
+    /// Makes all data durable, records it, and ends the thread after all publications.
     pub(crate) fn finish(&mut self) {
         self.thread = None;
     }
 
-    /// Whether the thread has ended or never started.
+    /// Whether the thread has ended or never started, and nothing is being published.
     pub(crate) fn has_ended(&self) -> bool {
-        self.worker.as_ref().is_none_or(Worker::has_ended)
+        // In this order, since the thread begins publications.
+        self.worker.as_ref().is_none_or(Worker::has_ended) && self.under_way.is_none()
     }
 }
 
 #[cfg(test)]
 mod direct_tests;
+#[cfg(test)]
+mod publish_tests;
 #[cfg(test)]
 mod tests;

@@ -234,7 +234,7 @@ impl Sink for MemorySink {
 fn later_data_wins() {
     for is_hole in [false, true] {
         let mut pool = BufferPool::new(8, 0, 10, 0, Account::unbounded());
-        let mut worker = Writer::new(System::shared(), None);
+        let mut worker = Writer::new(System::shared());
         let bytes = Arc::new(Mutex::new(vec![b'-'; 12]));
         let file = FileId(1);
         worker.handle(SinkJob::Attach {
