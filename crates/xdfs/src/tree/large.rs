@@ -10,7 +10,7 @@ use xdfs_store::{LocalStore, Store as _};
 
 use super::item::{DeferredMetadata, Item};
 use super::moving::{MovingFile, PROGRESS_INTERVAL};
-use super::options::{ALONE_MAX, LARGE_MAX};
+use super::options::{ALONE_MAX, IN_FLIGHT_MAX, LARGE_LEAST, LARGE_MAX};
 use super::run::{Moving, TreeRun};
 use super::tracker::split;
 use crate::events::FilePace;
@@ -47,11 +47,7 @@ impl Moving<'_, '_> {
                     bytes: 0,
                     began: Instant::now(),
                 });
-                let most = match self.run.has_packs {
-                    true => LARGE_MAX,
-                    false => ALONE_MAX,
-                };
-                while self.large.len() >= most {
+                while !self.has_room_for_large() {
                     self.wait_for_large()?;
                 }
                 self.apply_metadata()
@@ -65,6 +61,15 @@ impl Moving<'_, '_> {
                 self.report.record_item_failure(&item, fault);
                 Ok(())
             }
+        }
+    }
+
+    /// Whether another large file may be started.
+    fn has_room_for_large(&self) -> bool {
+        let (large, packs) = (self.large.len(), self.packs.len());
+        match self.run.has_packs {
+            true => large < LARGE_LEAST || large < LARGE_MAX && large + packs < IN_FLIGHT_MAX,
+            false => large < ALONE_MAX,
         }
     }
 

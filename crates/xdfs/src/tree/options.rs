@@ -33,11 +33,15 @@ pub(super) const PACK_BYTES_LONG: usize = 4 << 20;
 /// broke is likely to break again.
 const PACK_BYTES_BROKEN: usize = 32 << 10;
 const PACKS_BROKEN: usize = 512;
-/// Packs in flight: with the large files and the pack of directory metadata these add up to the 16
+/// Packs and large files in flight: with the pack of directory metadata they stay within the 16
 /// transfers that a peer accepts.
+pub(super) const IN_FLIGHT_MAX: usize = 14;
+/// Packs in flight.
 pub(super) const PACKS_MAX: usize = 11;
-/// Large files in flight.
-pub(super) const LARGE_MAX: usize = 4;
+/// Large files in flight: to make one durable is to wait for the disk several times, and others
+/// are moved meanwhile. So many of them may be in flight beside any number of packs, and at most.
+pub(super) const LARGE_LEAST: usize = 4;
+pub(super) const LARGE_MAX: usize = 12;
 /// Files in flight if each is a transfer of its own, between two servers: it takes several round
 /// trips, and threads of its own.
 pub(super) const ALONE_MAX: usize = 8;

@@ -29,7 +29,9 @@ use super::moving::{
 };
 use super::name_collisions::Deferred;
 use super::namespace::{FoundName, Namespace};
-use super::options::{COMPLETED_WAITING, Durability, PACKS_MAX, PackSizes, ROUNDS, TreeOptions};
+use super::options::{
+    COMPLETED_WAITING, Durability, IN_FLIGHT_MAX, PACKS_MAX, PackSizes, ROUNDS, TreeOptions,
+};
 use super::session::TreeSession;
 use super::tracker::CompletedDirectory;
 use crate::events::TreeActivity;
@@ -393,7 +395,9 @@ impl<'r, 'o> Moving<'r, 'o> {
             return self.end_pack(pack);
         }
         self.packs.push_back(pack);
-        while self.packs.len() >= PACKS_MAX {
+        // Large files alone are fewer, so there is a pack to wait for.
+        while self.packs.len() >= PACKS_MAX || self.packs.len() + self.large.len() >= IN_FLIGHT_MAX
+        {
             self.wait_for_packs()?;
         }
         Ok(())
