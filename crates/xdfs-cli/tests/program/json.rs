@@ -35,7 +35,7 @@ fn a_copy_tells_progress_a_file_and_one_result() {
         "-n",
         "2",
         "--limit-rate",
-        "40M",
+        "10M",
         &source,
         &url,
     ])
