@@ -19,8 +19,8 @@ pub struct Machines {
 }
 
 impl Machines {
-    /// Machines at `10.77.0.N`, for each name its N. `None`, and a test that counts as skipped, where
-    /// this user or machine has no network namespaces.
+    /// Machines at `10.77.0.N`, for each name its N. `None`, and a test that counts as skipped,
+    /// where this user or machine has no network namespaces.
     ///
     /// # Panics
     /// There are namespaces, but the network can't be made.

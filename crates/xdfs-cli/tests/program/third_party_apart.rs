@@ -10,7 +10,8 @@ use crate::support::{Place, Server, assert_content, content, program};
 const SIZE: usize = 20_000_000;
 
 /// Two servers and a client on one network. The client has a cable of its own to each server, with
-/// addresses that the other one doesn't reach: as that of a machine behind NAT, with a forwarded port.
+/// addresses that the other one doesn't reach: as that of a machine behind NAT with a forwarded
+/// port.
 #[test]
 fn servers_behind_nat_connect_outwards_and_the_client_helps_if_both_are() {
     let machines = [("a", 1), ("b", 2), ("client", 3)];

@@ -114,7 +114,7 @@ impl Store for PackInspector {
         let limits = Limits::default();
         let refused = |cause: &str, path: &[u8]| {
             let fault = Fault::new(Code::ProtocolViolation, "copy", cause);
-            let hint = "the server doesn't keep to the protocol: don't trust it before it is mended";
+            let hint = "the server doesn't keep to the protocol: have it mended";
             fault.path(path).remote().hint(hint).ending_session()
         };
         let mut received = Vec::new();
