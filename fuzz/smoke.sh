@@ -15,7 +15,7 @@ RUSTFLAGS="-Cpasses=sancov-module \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares \
---cfg fuzzing -Zsanitizer=address -Cdebuginfo=1" \
+--cfg fuzzing -Zsanitizer=address -Cdebuginfo=${XDFS_FUZZ_DEBUGINFO:-1}" \
     cargo +nightly build --release --target "$triple"
 
 if [ $# -eq 0 ]; then

@@ -41,6 +41,9 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         .env_remove("CARGO_TARGET_DIR");
     if seconds < OPTIMIZED_FROM {
         command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
+        // A finding is looked at with a build that has lines.
+        command.env("CARGO_PROFILE_RELEASE_DEBUG", "0");
+        command.env("XDFS_FUZZ_DEBUGINFO", "0");
     }
     call(&mut command)
 }
