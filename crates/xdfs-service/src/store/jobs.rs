@@ -3,7 +3,7 @@
 use sqlx::AssertSqlSafe;
 use xdfs::Fault;
 
-use super::rows::{entry_failure, signed, summary, text, totals, transfer, transition};
+use super::rows::{SUMMARY, entry_failure, signed, summary, text, totals, transfer, transition};
 use super::states::{no_job, state_of};
 use super::webhooks::webhook;
 use super::{Connection, Store, fault};
@@ -59,7 +59,10 @@ pub(super) fn list_statement(filter: &JobFilter) -> String {
         // It comes last.
         inner.push_str(" ESCAPE '\\'");
     }
-    format!("SELECT * FROM jobs WHERE id IN ({inner} ORDER BY id DESC LIMIT $2) ORDER BY id DESC")
+    format!(
+        "SELECT {SUMMARY} FROM jobs WHERE id IN ({inner} ORDER BY id DESC LIMIT $2)
+         ORDER BY id DESC"
+    )
 }
 
 /// A job without its parts.

@@ -104,6 +104,11 @@ pub(super) fn totals(row: &Row) -> Result<Totals, Fault> {
     })
 }
 
+/// The columns of a [`summary`]. The others, a third of all, are for the scheduler.
+pub(super) const SUMMARY: &str = "id, owner, label, source, target, transfers_count, state, bytes, \
+    bytes_total, totals_count, files, failed, failure, not_before, priority, starts_at, deadline, \
+    keep_until, schedule_id, manifest, retries, submitted_at, started_at, ended_at";
+
 pub(super) fn summary(row: &Row) -> Result<JobSummary, Fault> {
     let submitted_at = time(row, "submitted_at")?;
     let transfers_count = small(row, "transfers_count")?;
