@@ -591,9 +591,8 @@ fn metrics(program: &Path, disk: &Path, memory: &Path, guard: &Guard) -> Result<
     let serve = |name: &str, flags: &[&str]| -> Result<(Process<'_>, String, PathBuf)> {
         let root = memory.join(name);
         fs::create_dir(&root).map_err(text)?;
-        let home = disk.join(name);
-        fs::create_dir(&home).map_err(text)?;
-        let mut serve = Bench::command(program, &home);
+        // The settings of the user who copies, so that both servers let the user in.
+        let mut serve = Bench::command(program, disk);
         serve.args(["serve", "--log", "off", "--listen", "127.0.0.1:0"]);
         serve.args(flags).arg("--root").arg(&root);
         let (server, address) = Process::start(guard, &mut serve, "listening on ")?;
