@@ -8,7 +8,7 @@ use xdfs_proto::{DigestKind, Fault, Machine};
 use xdfs_store::{Place, Traits};
 use xdfs_xio::PathSample;
 
-use crate::files::{OpenOptions, RemoteFile};
+use crate::files::{FileRange, OpenOptions, PendingRanges, RemoteFile};
 use crate::paths::{
     Account, Answer, Attributes, Call, Listing, PendingAccountNames, PendingCall, look_up,
 };
@@ -188,6 +188,15 @@ impl Client {
     /// says that the file may have been created.
     pub fn open_file(&self, path: &[u8], options: &OpenOptions) -> Result<RemoteFile, Fault> {
         RemoteFile::open_in(&self.shared.sessions, path, options)
+    }
+
+    /// Starts to read ranges of a regular file on the server, all of them at the same time.
+    /// Symbolic links are followed. The file is open only meanwhile.
+    ///
+    /// # Errors
+    /// The session has ended. The future returns later faults; it opens no other session.
+    pub fn read_ranges(&self, path: &[u8], ranges: &[FileRange]) -> Result<PendingRanges, Fault> {
+        PendingRanges::start(self.shared.sessions.caller().1, path, ranges.to_vec())
     }
 
     /// The server, as the user named it.

@@ -138,7 +138,10 @@ pub use events::{
     Deletion, FilePace, LimitedBy, Observer, Passage, Progress, QueueEvent, Silent, SyncStep,
     TimeShares, TimeSum, TransferResult, TreeActivity, TreeCounts, TreeEvent, TreeResult,
 };
-pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
+pub use files::{
+    FileIdentity, FileRange, FileRanges, HeldLock, LockRange, OpenOptions, PendingRanges,
+    RemoteFile,
+};
 pub use ftp::FtpSettings;
 pub use job::{
     FileJob, Job, JobEvent, JobPlace, JobResult, RemoveJob, RunningJob, SyncJob, TreeJob,

@@ -1,6 +1,7 @@
 //! Open files on the server, accessed in place like local files.
 
 mod open_file;
+mod ranges;
 mod read_ahead;
 mod write_behind;
 
@@ -14,6 +15,7 @@ pub use xdfs_proto::file::{FileIdentity, HeldLock, LockRange};
 use xdfs_proto::path::Attributes;
 use xdfs_proto::{Code, Fault};
 
+pub use self::ranges::{FileRange, FileRanges, PendingRanges};
 use crate::reconnecting_session::ReconnectingSession;
 use open_file::OpenFile;
 

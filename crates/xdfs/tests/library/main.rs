@@ -15,6 +15,7 @@ mod metrics;
 #[cfg(unix)]
 mod operations;
 mod queue;
+mod ranges;
 #[cfg(unix)]
 mod ssh;
 #[path = "../support/mod.rs"]
