@@ -1,0 +1,293 @@
+"""Wrong arguments, odd names, closed objects, interrupts, forks and deaths."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import xdfs
+
+MEGA = 1 << 20
+
+
+def test_wrong_types_and_values(client, server, tmp_path):
+    source = tmp_path / "source"
+    source.write_bytes(b"x")
+    for wrong in (
+        lambda: xdfs.Client(5),
+        lambda: xdfs.Client(server.url, no_such_setting=1),
+        lambda: xdfs.Client(server.url, channels="four"),
+        lambda: xdfs.Client(server.url, insecure="yes"),
+        lambda: client.stat(5),
+        lambda: client.stat(None),
+        lambda: client.upload(source, "x", no_such_option=1),
+        lambda: client.upload(source, "x", rate="fast"),
+        lambda: client.upload(source, "x", rate=True),
+        lambda: client.upload(source, "x", offset=1.5),
+        lambda: client.upload_bytes("text", "x"),
+        lambda: client.upload_bytes(None, "x"),
+        lambda: client.read("x", "0"),
+        lambda: client.read_ranges("x", [("a", "b")]),
+        lambda: client.chmod("x", "rw"),
+        lambda: client.upload_tree(tmp_path, "x", nonsense=1),
+        lambda: xdfs.Server(5),
+    ):
+        with pytest.raises(TypeError):
+            wrong()
+    for wrong in (
+        lambda: xdfs.Client(server.url, channels=0),
+        lambda: xdfs.Client(server.url, protect="much"),
+        lambda: xdfs.Client(server.url, pin="no fingerprint"),
+        lambda: client.upload(source, "x", skip="sometimes"),
+        lambda: client.upload(source, "x", digest="rot13"),
+        lambda: client.upload(source, "x", resume="maybe"),
+        lambda: client.upload(source, "x", rate=-1),
+        lambda: client.upload(source, "x", length=1 << 70),
+        lambda: client.upload_tree(tmp_path, "x", durability="eternal"),
+        lambda: client.sync_to(tmp_path, "x", compare="smell"),
+        lambda: client.sum("x", "rot13"),
+        lambda: client.queue(0),
+        lambda: client.stat("nul\0byte"),
+        lambda: xdfs.tune(server.url, seconds_max=-1.0, insecure=True),
+    ):
+        with pytest.raises(ValueError):
+            wrong()
+    for wrong in (
+        lambda: xdfs.Client(server.url, channels=1 << 40),
+        lambda: client.chmod("x", -1),
+        lambda: client.chmod("x", 1 << 40),
+        lambda: client.truncate("x", -1),
+        lambda: client.utime("x", mtime_ns=1 << 70),
+        lambda: client.queue(-1),
+    ):
+        with pytest.raises((OverflowError, ValueError)):
+            wrong()
+    for wrong in ("xdfs://", "xdfs://host:port/", "nonsense", "http://host/", ""):
+        with pytest.raises(OSError):
+            xdfs.Client(wrong)
+    assert client.list() == [], "nothing of that has happened"
+
+
+def test_names_of_every_kind(client, root, tmp_path):
+    source = tmp_path / "source"
+    source.write_bytes(b"x")
+    for name in ("text", b"bytes", pathlib.PurePosixPath("path"), "ä", "\udcff", b"\xfe"):
+        client.upload(os.fsencode(source), name)
+        assert (root / os.fsdecode(name)).read_bytes() == b"x"
+        assert client.stat(name).name == os.fsdecode(name)
+        here = os.fsencode(tmp_path) + b"/back-" + os.fsencode(name)
+        client.download(name, here)
+        assert os.path.exists(here)
+        client.rename(name, "again")
+        client.remove("again")
+    local = os.fsencode(tmp_path) + b"/\xff%41 '\n"
+    with open(local, "wb") as file:
+        file.write(b"odd")
+    client.upload(local, "odd")
+    assert (root / "odd").read_bytes() == b"odd"
+    (root / os.fsdecode(b"\xff\xfe")).write_bytes(b"y")
+    assert b"\xff\xfe" in [os.fsencode(info.name) for info in client.list()]
+    with pytest.raises(UnicodeEncodeError):
+        client.stat("\ud800")
+
+
+def test_paths_out_of_the_root_are_refused(client):
+    for path in ("/../etc/passwd", "../../etc/passwd", "/a/../../x"):
+        with pytest.raises(xdfs.Fault):
+            client.read(path)
+
+
+def test_closed_objects(server, tmp_path):
+    client = xdfs.Client(server.url, insecure=True)
+    client.upload_bytes(b"x" * 100, "file")
+    file = client.open_raw("file")
+    client.close()
+    client.close()
+    assert client.closed and "closed" in repr(client)
+    for use in (
+        lambda: client.stat("file"),
+        lambda: client.upload_bytes(b"", "x"),
+        lambda: client.open("file"),
+        lambda: client.upload_tree(tmp_path, "x"),
+        lambda: client.user,
+    ):
+        with pytest.raises(RuntimeError):
+            use()
+    with pytest.raises(OSError):
+        file.read(10)
+    file.close()
+    other = xdfs.Server(tmp_path)
+    other.close()
+    other.close()
+    assert other.closed
+
+
+def test_nothing_answers(tmp_path):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        client = xdfs.Client(f"xdfs://127.0.0.1:{taken.getsockname()[1]}/", insecure=True)
+        with pytest.raises(ConnectionRefusedError) as caught:
+            client.list()
+        assert caught.value.ends_session and caught.value.hint in str(caught.value)
+        client.close()
+
+
+def test_an_unprotected_server_is_not_taken_for_a_protected_one(server):
+    with pytest.raises(xdfs.Fault):
+        xdfs.Client(server.url).list()
+
+
+def test_a_server_that_can_only_be_read(tmp_path):
+    with xdfs.Server(tmp_path, read_only=True) as server:
+        with xdfs.Client(server.url, insecure=True) as client:
+            with pytest.raises(PermissionError) as caught:
+                client.mkdir("x")
+            assert isinstance(caught.value, xdfs.ReadOnly)
+
+
+INTERRUPTED = {  # each with a minute of work
+    "a transfer": "client.upload_bytes(bytes(64 << 20), 'x', rate=1 << 20)",
+    "a tree": "client.upload_tree(sys.argv[2], 'x', rate=1 << 20)",
+    "a file": "open_slow(client).read(1 << 30)",
+    "a queue": "queue = client.queue(); queue.upload(sys.argv[2] + '/large', 'x', rate=1 << 20).wait()",
+    "asyncio": "asyncio.run(awaited(sys.argv[1]))",
+    "tune": "xdfs.tune(sys.argv[1], insecure=True)",
+}
+PROGRAM = """
+import asyncio, os, signal, sys, threading, xdfs
+
+async def awaited(url):
+    async with xdfs.AsyncClient(url, insecure=True) as client:
+        await client.upload_bytes(bytes(64 << 20), 'y', rate=1 << 20)
+
+def open_slow(client):
+    return client.open_raw('pipe')
+
+client = xdfs.Client(sys.argv[1], insecure=True)
+client.list()
+# The signal of the terminal, once the wait has begun: what is waited for takes a minute or more.
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+try:
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    {work}
+except KeyboardInterrupt:
+    print('interrupted', flush=True)
+    os._exit(0)
+print('went through', flush=True)
+"""
+
+
+@pytest.mark.parametrize("what", INTERRUPTED)
+def test_an_interrupt_ends_every_wait(server, root, tmp_path, what):
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "large").write_bytes(bytes(64 << 20))
+    os.mkfifo(root / "pipe")
+    # A reader of a pipe waits for a writer that says nothing.
+    writer = os.open(root / "pipe", os.O_RDWR)
+    code = PROGRAM.replace("{work}", INTERRUPTED[what])
+    args = [sys.executable, "-c", code, server.url, str(tree)]
+    ended = subprocess.run(args, capture_output=True, text=True, timeout=100)
+    assert ended.stdout == "interrupted\n" and "panicked" not in ended.stderr, ended.stderr
+    os.close(writer)
+
+
+def test_after_a_fork_a_client_is_refused(client):
+    client.upload_bytes(b"x", "file")
+    file = client.open_raw("file")
+    operation = client.begin.read("file")
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for use in (client.list, lambda: file.read(1), operation.wait, client.queue):
+            try:
+                use()
+            except RuntimeError as error:
+                refused += "fork" in str(error)
+        client.close()
+        file.close()
+        del client, file, operation
+        os.write(write, b"%d" % refused)
+        os._exit(0)
+    assert os.read(read, 10) == b"4"
+    assert os.waitpid(child, 0)[1] == 0
+    assert operation.wait() == b"x" and file.read(1) == b"x" and len(client.list()) == 1
+    os.close(read)
+    os.close(write)
+
+
+def test_a_server_that_is_killed(far_server, tmp_path):
+    process, url = far_server
+    client = xdfs.Client(url, insecure=True)
+    transfer = client.begin.download("file", tmp_path / "target", rate=4 * MEGA)
+    next(iter(transfer))
+    results = []
+
+    def fails(work):
+        with pytest.raises(OSError):
+            work()
+        results.append(1)
+
+    upload = client.begin.upload_bytes(bytes(8 << 20), "x", rate=MEGA)
+    threads = [threading.Thread(target=fails, args=(one.wait,)) for one in (transfer, upload)]
+    for thread in threads:
+        thread.start()
+    process.kill()
+    for thread in threads:
+        thread.join(100)
+    assert results == [1, 1]
+    assert not (tmp_path / "target").exists()
+    with pytest.raises(OSError):
+        client.list()
+    client.close()
+
+
+AT_EXIT = """
+import asyncio, sys, threading, xdfs
+client = xdfs.Client(sys.argv[1], insecure=True)
+client.list()
+kept = [client.begin.upload_bytes(bytes(1 << 20), str(n)) for n in range(10)]
+file = client.open_raw('new', 'w')
+file.write(b'x' * 100_000)
+threading.Thread(target=lambda: client.begin.upload_bytes(bytes(4 << 20), 'z').wait(), daemon=True).start()
+
+async def left():
+    asyncio.create_task(xdfs.AsyncClient(sys.argv[1], insecure=True).stat('none'))
+
+asyncio.run(left())
+print('ends', flush=True)
+"""
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_an_interpreter_ends_with_everything_open(server, dies):
+    process = subprocess.Popen(
+        [sys.executable, "-c", AT_EXIT, server.url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    if dies:
+        server.close()
+    out, err = process.communicate(timeout=100)
+    assert "panicked" not in err, err
+    if not dies:
+        assert out == "ends\n" and process.returncode == 0, err
+
+
+def test_a_file_is_read_past_its_end(client, root):
+    (root / "file").write_bytes(b"abc")
+    assert client.read("file", 10) == b"" and client.read("file", 2, 1 << 80) == b"c"
+    with client.open("file", "rb") as file:
+        file.seek(1 << 40)
+        assert file.read() == b""
+        with pytest.raises((OSError, ValueError)):
+            file.seek(-1)
+    with client.open_raw("file") as file, pytest.raises(OverflowError):
+        file.seek(1 << 70)
