@@ -164,7 +164,7 @@ fn tickets(data: &[u8]) {
             let user = "u".repeat(which * 2);
             let rights = Rights::from_bits(call[3] & 31).expect("five bits");
             let path = vec![b'p'; which * 32];
-            let scopes = vec![Scope { path, rights }; usize::from(call[3] / 3)];
+            let scopes = vec![Scope::new(path, rights); usize::from(call[3] / 3)];
             let is_good = uses > 0
                 && (1..=LIFE_S_MAX).contains(&life)
                 && user.len() <= 256

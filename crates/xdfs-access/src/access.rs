@@ -36,7 +36,7 @@ use crate::ongoing::Ongoing;
 use crate::password::PasswordExchange;
 use crate::peer::{Evidence, Peer};
 use crate::rates::UserRates;
-use crate::third_party::{OneFile, ThirdPartyUser};
+use crate::third_party::{ThirdPartyUser, opened};
 use crate::tickets::Tickets;
 use crate::tunnels::TunnelUser;
 
@@ -484,7 +484,7 @@ impl Access {
             ids: ids.clone(),
         };
         let inner: Arc<dyn Store> = match &login.basis {
-            Basis::Capability(capability) => Arc::new(OneFile::new(inner, capability.clone())),
+            Basis::Capability(capability) => opened(inner, capability),
             _ => inner,
         };
         Ok(Admission {
@@ -539,8 +539,8 @@ impl Access {
         }
     }
 
-    /// Issues a capability: for one file, with the rights that its user has, and no more than this
-    /// session has.
+    /// Issues a capability: for one file or tree, with the rights that its user has, and no more
+    /// than this session has.
     ///
     /// # Errors
     /// [`Code::PermissionDenied`] in a session that isn't the user's own or whose rights are

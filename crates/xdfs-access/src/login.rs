@@ -27,7 +27,7 @@ pub(crate) enum Basis {
     Key(PublicKey),
     /// The settings of issuers.
     Token(Arc<Verifier>),
-    /// A capability, which its issuer's session has narrowed to one file.
+    /// A capability, which its issuer's session has narrowed to one file or tree.
     Capability(Capability),
     /// The user's name alone.
     User,

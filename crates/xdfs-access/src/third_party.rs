@@ -8,7 +8,7 @@ use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::third_party::CopyId;
 use xdfs_proto::{Code, Fault};
 use xdfs_security::audit::{Event, Kind};
-use xdfs_security::ticket::Capability;
+use xdfs_security::ticket::{Capability, Opens};
 use xdfs_security::{Method, Principal};
 use xdfs_store::{FileRequest, OpenedFile, OpenedSink, PackOptions, SinkRequest, Source, Store};
 
@@ -50,20 +50,19 @@ impl ThirdPartyUser {
     }
 
     pub(crate) fn delegated(&self, capability: &Capability, result: Option<Code>) {
-        let operation = match capability.writes {
-            true => "delegate writing",
-            false => "delegate reading",
+        let operation = match (capability.opens, capability.writes) {
+            (Opens::File { .. }, true) => "delegate writing",
+            (Opens::File { .. }, false) => "delegate reading",
+            (Opens::Tree, true) => "delegate changing a tree",
+            (Opens::Tree, false) => "delegate reading a tree",
         };
         let holder = format!("{} for copy {}", capability.holder, capability.copy);
         self.record(operation, &capability.path, holder.as_bytes(), result);
     }
 
-    /// Records that a copy with another server was started, or why it was refused.
-    pub fn started(&self, sends: bool, copy: CopyId, paths: [&[u8]; 2], result: Option<Code>) {
-        let operation = match sends {
-            true => "send",
-            false => "fetch",
-        };
+    /// Records that a copy with another server was started, or why it was refused. `operation` is
+    /// the part of it that this server has.
+    pub fn started(&self, operation: &str, copy: CopyId, paths: [&[u8]; 2], result: Option<Code>) {
         let there = [paths[1], b" for copy ", copy.to_string().as_bytes()].concat();
         self.record(operation, paths[0], &there, result);
     }
@@ -85,31 +84,48 @@ impl ThirdPartyUser {
 
 /// The one file that a capability opens.
 #[derive(Debug)]
-pub(crate) struct OneFile {
+struct OneFile {
     inner: Arc<dyn Store>,
     limits: Capability,
+    bytes_max: u64,
+}
+
+/// The store of a session by this capability, over that of its user. The user's scope confines it
+/// to the path already, with the rights of its direction.
+pub(crate) fn opened(inner: Arc<dyn Store>, capability: &Capability) -> Arc<dyn Store> {
+    match capability.opens {
+        Opens::File { bytes_max } => Arc::new(OneFile::new(inner, capability.clone(), bytes_max)),
+        Opens::Tree => Arc::new(OneTree {
+            inner,
+            writes: capability.writes,
+        }),
+    }
+}
+
+fn refused(operation: &str, path: &[u8]) -> Fault {
+    let cause = "the capability is for something else";
+    Fault::new(Code::PermissionDenied, operation, cause).path(path)
 }
 
 impl OneFile {
-    pub(crate) fn new(inner: Arc<dyn Store>, limits: Capability) -> Self {
-        Self { inner, limits }
-    }
-
-    fn refused(operation: &str, path: &[u8]) -> Fault {
-        let cause = "the capability is for something else";
-        Fault::new(Code::PermissionDenied, operation, cause).path(path)
+    fn new(inner: Arc<dyn Store>, limits: Capability, bytes_max: u64) -> Self {
+        Self {
+            inner,
+            limits,
+            bytes_max,
+        }
     }
 
     fn check(&self, operation: &str, writes: bool, path: &[u8]) -> Result<(), Fault> {
         match writes == self.limits.writes && is_same(path, &self.limits.path) {
             true => Ok(()),
-            false => Err(Self::refused(operation, path)),
+            false => Err(refused(operation, path)),
         }
     }
 
     fn check_length(&self, operation: &str, length: Option<u64>, path: &[u8]) -> Result<(), Fault> {
         match length {
-            Some(length) if length <= self.limits.bytes_max => Ok(()),
+            Some(length) if length <= self.bytes_max => Ok(()),
             _ => {
                 let cause = "it is larger than the capability allows";
                 Err(Fault::new(Code::PermissionDenied, operation, cause).path(path))
@@ -121,7 +137,7 @@ impl OneFile {
         const OPEN: &str = "open the target";
         self.check(OPEN, true, &request.path)?;
         if !request.name.is_empty() {
-            return Err(Self::refused(OPEN, &request.path));
+            return Err(refused(OPEN, &request.path));
         }
         self.check_length(OPEN, request.length, &request.path)
     }
@@ -159,11 +175,11 @@ impl Store for OneFile {
     }
 
     fn read_pack(&self, root: &[u8], _: &PackRequest, _: &mut PackWriter) -> Result<(), Fault> {
-        Err(Self::refused("read files of a tree", root))
+        Err(refused("read files of a tree", root))
     }
 
     fn write_pack(&self, root: &[u8], _: PackOptions, _: &[u8]) -> Result<Failures, Fault> {
-        Err(Self::refused("write files of a tree", root))
+        Err(refused("write files of a tree", root))
     }
 
     fn call(
@@ -171,11 +187,88 @@ impl Store for OneFile {
         call: &Call,
         _: &mut dyn FnMut(Answer) -> Result<(), Fault>,
     ) -> Result<Answer, Fault> {
-        Err(Self::refused(call.operation(), call.path()))
+        Err(refused(call.operation(), call.path()))
     }
 
     fn open_file(&self, request: &FileRequest) -> Result<OpenedFile, Fault> {
-        Err(Self::refused("open", &request.path))
+        Err(refused("open", &request.path))
+    }
+}
+
+/// The tree that a capability opens: to be read, or to be changed without its content being read.
+#[derive(Debug)]
+struct OneTree {
+    inner: Arc<dyn Store>,
+    writes: bool,
+}
+
+impl OneTree {
+    fn check(&self, operation: &str, writes: bool, path: &[u8]) -> Result<(), Fault> {
+        match writes == self.writes {
+            true => Ok(()),
+            false => Err(refused(operation, path)),
+        }
+    }
+}
+
+impl Store for OneTree {
+    xdfs_store::forward!(Store to inner: is_slow, packs_wait);
+
+    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
+        self.check("open the source", false, path)?;
+        self.inner.open_source(path)
+    }
+
+    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+        self.check("open the target", true, &request.path)?;
+        self.inner.open_sink(request)
+    }
+
+    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
+        self.check("open the target", true, &request.path)?;
+        self.inner.check_sink(request)
+    }
+
+    fn read_pack(
+        &self,
+        root: &[u8],
+        request: &PackRequest,
+        pack: &mut PackWriter,
+    ) -> Result<(), Fault> {
+        self.check("read files of a tree", false, root)?;
+        self.inner.read_pack(root, request, pack)
+    }
+
+    fn write_pack(
+        &self,
+        root: &[u8],
+        options: PackOptions,
+        pack: &[u8],
+    ) -> Result<Failures, Fault> {
+        self.check("write files of a tree", true, root)?;
+        self.inner.write_pack(root, options, pack)
+    }
+
+    fn call(
+        &self,
+        call: &Call,
+        part: &mut dyn FnMut(Answer) -> Result<(), Fault>,
+    ) -> Result<Answer, Fault> {
+        let is_allowed = match call {
+            Call::File(_) | Call::ThirdParty(_) => false,
+            call => self.writes || call.is_read_only(),
+        };
+        match is_allowed {
+            true => self.inner.call(call, part),
+            false => Err(refused(call.operation(), call.path())),
+        }
+    }
+
+    fn open_file(&self, request: &FileRequest) -> Result<OpenedFile, Fault> {
+        match self.writes || request.flags.write {
+            true => Err(refused("open", &request.path)),
+            false => self.inner.open_file(request),
+        }
     }
 }
 
@@ -194,9 +287,9 @@ mod tests {
             copy: CopyId([2; 16]),
             path: path.into(),
             writes,
-            bytes_max: 10,
+            opens: Opens::File { bytes_max: 10 },
         };
-        OneFile::new(Arc::new(store.clone()), limits)
+        OneFile::new(Arc::new(store.clone()), limits, 10)
     }
 
     fn request(path: &str, length: Option<u64>) -> SinkRequest {

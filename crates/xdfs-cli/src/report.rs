@@ -478,6 +478,19 @@ impl Reporter {
         self.failure(Some(&label.entry(path)), fault);
     }
 
+    /// Shows how a tree got from one server to another.
+    fn passage(&mut self, label: &Label, result: &TreeResult) {
+        let how = match &result.passage {
+            Some(Passage::Direct) => "straight from one server to the other".to_owned(),
+            Some(Passage::Client(why)) => format!("through this machine ({why})"),
+            None => return,
+        };
+        if self.console.is_verbose() && !self.run.dry_run {
+            let Label { source, target } = label;
+            self.console.detail(&format!("{source} to {target}: {how}"));
+        }
+    }
+
     /// Reports a completed tree (in a dry run, one that would be copied), possibly with failed
     /// entries.
     pub(crate) fn tree_done(&mut self, label: &Label, result: &TreeResult) {
@@ -488,6 +501,7 @@ impl Reporter {
             self.print(&Record::tree(&label.source, &label.target, result, dry_run).line());
             return;
         }
+        self.passage(label, result);
         let seconds = result.elapsed.as_secs_f64();
         let verb = if self.run.dry_run { "would copy " } else { "" };
         let rates = if self.run.dry_run || seconds <= 0.0 {
@@ -592,6 +606,7 @@ impl Reporter {
             self.print(&Record::sync(&label.source, &label.target, result, dry_run).line());
             return;
         }
+        self.passage(label, tree);
         let mut parts = vec![entries(tree.files, tree.directories, tree.others)];
         let words = match self.run.dry_run {
             true => [

@@ -13,7 +13,7 @@ pub use crate::attributes::{Attributes, Entry, FileKind, NO_TIME_NS, PartialFile
 use crate::delta::{Seed, Signatures};
 use crate::digest::{ChecksumKind, ChecksumValue, DigestKind};
 use crate::file::{Extent, FileAnswer, FileCall};
-use crate::third_party::{CopyStatus, ThirdPartyCall};
+use crate::third_party::{CopyStatus, NEWS_BYTES, ThirdPartyCall, TreeStatus};
 
 /// Maximum number of listing parts that may be produced and not yet taken by the client.
 pub const PARTS_AHEAD_MAX: u32 = 8;
@@ -279,6 +279,8 @@ pub enum Answer {
     Capability(String),
     /// The state of a copy between two acceptors.
     CopyStatus(Box<CopyStatus>),
+    /// The state of a tree.
+    TreeStatus(Box<TreeStatus>),
     /// The answer to a file call.
     File(FileAnswer),
 }
@@ -295,6 +297,7 @@ impl Answer {
             }
             Self::Partial { files, .. } => files.iter().map(PartialFile::bytes).sum(),
             Self::Accounts(accounts) => account::found_bytes(accounts),
+            Self::TreeStatus(status) => status.bytes_max(),
             _ => 0,
         }
     }
@@ -395,6 +398,7 @@ impl Call {
             Self::File(call) => call.answer_data_bytes(),
             Self::Signatures { digest, count, .. } => Signatures::data_bytes(*digest, *count),
             Self::ListPartial { .. } => PART_BYTES,
+            Self::ThirdParty(ThirdPartyCall::TreeStatus(_)) => 2 * NEWS_BYTES,
             Self::LookUp { accounts, .. } => accounts.iter().map(Account::answer_bytes_max).sum(),
             Self::SettableOwners { .. } => account::SETTABLE_BYTES_MAX,
             _ => 0,
@@ -409,11 +413,15 @@ impl Call {
             Self::ThirdParty(call) => {
                 return matches!(
                     (call, answer),
-                    (ThirdPartyCall::Delegate(_), Answer::Capability(_))
-                        | (
-                            ThirdPartyCall::Start(_) | ThirdPartyCall::Cancel(_),
-                            Answer::Done
-                        )
+                    (
+                        ThirdPartyCall::Delegate(_) | ThirdPartyCall::DelegateTree(_),
+                        Answer::Capability(_)
+                    ) | (
+                        ThirdPartyCall::Start(_)
+                            | ThirdPartyCall::StartTree(_)
+                            | ThirdPartyCall::Cancel(_),
+                        Answer::Done
+                    ) | (ThirdPartyCall::TreeStatus(_), Answer::TreeStatus(_))
                         | (ThirdPartyCall::Status(_), Answer::CopyStatus(_))
                 );
             }

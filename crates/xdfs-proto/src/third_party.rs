@@ -5,23 +5,22 @@
 //! gets it in an [order](CopyOrder), opens a session of its own with it, and fetches or sends the
 //! file. These types are the fields of the [calls](ThirdPartyCall) for that, and of their answers.
 
-use std::fmt;
-use std::str::FromStr;
+mod common;
+mod tree;
 
+pub use self::common::{
+    ADDRESS_BYTES_MAX, ADDRESSES_MAX, CAPABILITY_BYTES_MAX, CopyId, CopyState, LIFE_S_MAX,
+};
+use self::common::{check_life, check_way, decode_addresses, encode_addresses};
+pub use self::tree::{
+    EXAMPLES_MAX, NEWS_BYTES, RemovalQuestion, TREE_OPTIONS_BYTES_MAX, TreeDelegation, TreeFigures,
+    TreeNews, TreeOrder, TreeQuery, TreeStatus, TreeStep, TreeTotals,
+};
 use crate::digest::{DigestKind, DigestValue};
 use crate::fault::Fault;
 use crate::frame::Resume;
 use crate::limits::Limits;
-use crate::wire::{DecodeError, Reader, Writer, check_most, check_path, flag};
-
-/// Longest life of a capability in seconds: a day, the most that clocks and queues need.
-pub const LIFE_S_MAX: u32 = 24 * 3600;
-/// Longest text of a capability in bytes.
-pub const CAPABILITY_BYTES_MAX: usize = 256;
-/// Most addresses of the other acceptor in an order.
-pub const ADDRESSES_MAX: usize = 16;
-/// Longest address in bytes: a name of 255, a colon and a port.
-pub const ADDRESS_BYTES_MAX: usize = 261;
+use crate::wire::{DecodeError, Reader, Writer, check_path, flag};
 
 /// Numbers of the operations.
 pub(crate) mod operation {
@@ -29,6 +28,9 @@ pub(crate) mod operation {
     pub(crate) const START_COPY: u8 = 0x1a;
     pub(crate) const COPY_STATUS: u8 = 0x1b;
     pub(crate) const CANCEL_COPY: u8 = 0x1c;
+    pub(crate) const DELEGATE_TREE: u8 = 0x1d;
+    pub(crate) const START_TREE: u8 = 0x1e;
+    pub(crate) const TREE_STATUS: u8 = 0x1f;
 }
 
 /// Delegate: the holder writes to the path.
@@ -47,35 +49,6 @@ const TIME: u8 = 1 << 1;
 /// Copy status: the fault is one of the other acceptor.
 const THERE: u8 = 1 << 2;
 
-/// The identifier of a copy: 16 random bytes chosen by the initiator. Text form: 32 hexadecimal
-/// digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CopyId(pub [u8; 16]);
-
-impl fmt::Display for CopyId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
-    }
-}
-
-impl fmt::Debug for CopyId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl FromStr for CopyId {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let number = u128::from_str_radix(text, 16).ok();
-        let is_id = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
-        let number = number.filter(|_| is_id);
-        let number = number.ok_or("the id of a copy has 32 hexadecimal digits")?;
-        Ok(Self(number.to_be_bytes()))
-    }
-}
-
 /// A call about copies between two acceptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ThirdPartyCall {
@@ -87,6 +60,14 @@ pub enum ThirdPartyCall {
     Status(CopyId),
     /// Ends a copy early. Answered by [`Done`](crate::path::Answer::Done) if it has ended too.
     Cancel(CopyId),
+    /// Issues a capability for a tree. Answered by
+    /// [`Capability`](crate::path::Answer::Capability).
+    DelegateTree(Box<TreeDelegation>),
+    /// Starts to copy or synchronise a tree. Answered by [`Done`](crate::path::Answer::Done) before
+    /// anything is moved.
+    StartTree(Box<TreeOrder>),
+    /// Queries the state of a tree. Answered by [`TreeStatus`](crate::path::Answer::TreeStatus).
+    TreeStatus(TreeQuery),
 }
 
 /// The limits of a capability: with it, the holder of one key reads or writes one file, once.
@@ -140,21 +121,6 @@ pub struct CopyOrder {
     pub name: Vec<u8>,
 }
 
-/// The progress of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CopyState {
-    /// The session with the other acceptor isn't open yet.
-    Connecting,
-    /// The session is open.
-    Moving,
-    /// The file is at its target.
-    Done,
-    /// It failed before the session with the other acceptor was open: another way may work.
-    Unreachable,
-    /// It failed after that.
-    Failed,
-}
-
 /// The state of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyStatus {
@@ -182,68 +148,23 @@ pub struct CopyStatus {
     pub is_fault_there: bool,
 }
 
-impl CopyState {
-    /// Its name.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Connecting => "connecting",
-            Self::Moving => "moving",
-            Self::Done => "done",
-            Self::Unreachable => "unreachable",
-            Self::Failed => "failed",
-        }
-    }
-
-    /// Whether nothing more will happen.
-    #[must_use]
-    pub fn is_end(self) -> bool {
-        matches!(self, Self::Done | Self::Unreachable | Self::Failed)
-    }
-
-    /// Whether there is a fault.
-    #[must_use]
-    pub fn is_failure(self) -> bool {
-        matches!(self, Self::Unreachable | Self::Failed)
-    }
-
-    fn number(self) -> u8 {
-        match self {
-            Self::Connecting => 0,
-            Self::Moving => 1,
-            Self::Done => 2,
-            Self::Unreachable => 3,
-            Self::Failed => 4,
-        }
-    }
-
-    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(match r.u8("state of a copy")? {
-            0 => Self::Connecting,
-            1 => Self::Moving,
-            2 => Self::Done,
-            3 => Self::Unreachable,
-            4 => Self::Failed,
-            _ => return Err(DecodeError::Invalid("state of a copy")),
-        })
-    }
-}
-
 impl ThirdPartyCall {
     /// The path named in faults; empty for calls about a copy that has started.
     pub(crate) fn path(&self) -> &[u8] {
         match self {
             Self::Delegate(delegation) => &delegation.path,
             Self::Start(order) => &order.here,
-            Self::Status(_) | Self::Cancel(_) => &[],
+            Self::DelegateTree(delegation) => &delegation.path,
+            Self::StartTree(order) => &order.here,
+            Self::Status(_) | Self::Cancel(_) | Self::TreeStatus(_) => &[],
         }
     }
 
     pub(crate) fn operation(&self) -> &'static str {
         match self {
-            Self::Delegate(_) => "delegate the use of",
-            Self::Start(_) => "start to copy",
-            Self::Status(_) => "look at the copy",
+            Self::Delegate(_) | Self::DelegateTree(_) => "delegate the use of",
+            Self::Start(_) | Self::StartTree(_) => "start to copy",
+            Self::Status(_) | Self::TreeStatus(_) => "look at the copy",
             Self::Cancel(_) => "cancel the copy",
         }
     }
@@ -254,29 +175,22 @@ impl ThirdPartyCall {
             operation::DELEGATE => Some(WRITE),
             operation::START_COPY => Some(OVERWRITE | SEND | DETACHED),
             operation::COPY_STATUS | operation::CANCEL_COPY => Some(0),
-            _ => None,
+            number => tree::options_defined(number),
         }
     }
 
     /// The rules beyond the layout.
     pub(crate) fn check(&self, limits: &Limits) -> Result<(), DecodeError> {
         match self {
-            Self::Delegate(own) => match own.life_s {
-                1..=LIFE_S_MAX => Ok(()),
-                _ => Err(DecodeError::Invalid("life of a capability")),
-            },
+            Self::Delegate(own) => check_life(own.life_s),
             Self::Start(order) => {
                 check_path(&order.there, limits.path_bytes_max, "path")?;
                 check_path(&order.name, limits.path_bytes_max, "name")?;
-                check_most("capability", order.capability.len(), CAPABILITY_BYTES_MAX)?;
-                check_most("count of addresses", order.addresses.len(), ADDRESSES_MAX)?;
-                if order.addresses.is_empty() {
-                    return Err(DecodeError::Invalid("count of addresses"));
-                }
-                let lengths = order.addresses.iter().map(String::len);
-                check_most("address", lengths.max().unwrap_or(0), ADDRESS_BYTES_MAX)
+                check_way(&order.capability, &order.addresses)
             }
-            Self::Status(_) | Self::Cancel(_) => Ok(()),
+            Self::DelegateTree(own) => own.check(),
+            Self::StartTree(order) => order.check(limits),
+            Self::Status(_) | Self::Cancel(_) | Self::TreeStatus(_) => Ok(()),
         }
     }
 
@@ -303,14 +217,14 @@ impl ThirdPartyCall {
                 w.u64(order.rate_bytes_per_s_max);
                 w.raw(&order.key);
                 w.text(&order.capability, CAPABILITY_BYTES_MAX);
-                w.u8(u8::try_from(order.addresses.len()).unwrap_or(u8::MAX));
-                for address in &order.addresses {
-                    w.text(address, ADDRESS_BYTES_MAX);
-                }
+                encode_addresses(&order.addresses, w);
                 w.path(&order.here);
                 w.path(&order.there);
                 w.path(&order.name);
             }
+            Self::DelegateTree(own) => own.encode(w),
+            Self::StartTree(order) => order.encode(w),
+            Self::TreeStatus(query) => query.encode(w),
             Self::Status(copy) | Self::Cancel(copy) => {
                 w.u8(match self {
                     Self::Status(_) => operation::COPY_STATUS,
@@ -328,6 +242,20 @@ impl ThirdPartyCall {
         r: &mut Reader<'_>,
         limits: &Limits,
     ) -> Result<Self, DecodeError> {
+        match number {
+            operation::DELEGATE_TREE => {
+                let own = TreeDelegation::decode(options, r, limits)?;
+                return Ok(Self::DelegateTree(Box::new(own)));
+            }
+            operation::START_TREE => {
+                let order = TreeOrder::decode(options, r, limits)?;
+                return Ok(Self::StartTree(Box::new(order)));
+            }
+            operation::TREE_STATUS => {
+                return TreeQuery::decode(options, r).map(Self::TreeStatus);
+            }
+            _ => {}
+        }
         let copy = CopyId(r.array("id of a copy")?);
         let path = |r: &mut Reader<'_>, field| r.path(limits.path_bytes_max, field);
         Ok(match number {
@@ -350,7 +278,7 @@ impl ThirdPartyCall {
                 rate_bytes_per_s_max: r.u64("rate")?,
                 key: r.array("key")?,
                 capability: r.text(CAPABILITY_BYTES_MAX, "capability")?,
-                addresses: addresses(r)?,
+                addresses: decode_addresses(r)?,
                 here: path(r, "path")?,
                 there: path(r, "path")?,
                 name: path(r, "name")?,
@@ -359,13 +287,6 @@ impl ThirdPartyCall {
             _ => Self::Cancel(copy),
         })
     }
-}
-
-fn addresses(r: &mut Reader<'_>) -> Result<Vec<String>, DecodeError> {
-    let count = usize::from(r.u8("count of addresses")?);
-    check_most("count of addresses", count, ADDRESSES_MAX)?;
-    let mut read = || r.text(ADDRESS_BYTES_MAX, "address");
-    (0..count).map(|_| read()).collect()
 }
 
 impl CopyStatus {

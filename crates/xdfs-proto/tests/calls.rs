@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use xdfs_proto::digest::{ChecksumKind, ChecksumValue, DigestKind};
 use xdfs_proto::frame::{AnswerPart, CallRequest, FRAME_HEADER_BYTES, FrameHeader, Resume, Taken};
 use xdfs_proto::path::{ACCOUNTS_MAX, Account, Answer, Attributes, Call, Entry, FileKind};
-use xdfs_proto::third_party::{CopyId, CopyOrder, Delegation, ThirdPartyCall};
+use xdfs_proto::third_party::{
+    CopyId, CopyOrder, Delegation, ThirdPartyCall, TreeDelegation, TreeOrder, TreeQuery,
+};
 use xdfs_proto::wire::DecodeError;
 use xdfs_proto::{CallId, Code, Fault, Frame, Limits, Retry};
 
@@ -121,7 +123,7 @@ fn call() -> impl Strategy<Value = Call> {
     );
     let third_party = third_party.prop_map(|(copy, flag, key, here, there)| {
         let copy = CopyId(copy);
-        Call::ThirdParty(match here.len() % 3 {
+        Call::ThirdParty(match here.len() % 6 {
             0 => ThirdPartyCall::Delegate(Box::new(Delegation {
                 copy,
                 writes: flag,
@@ -146,6 +148,33 @@ fn call() -> impl Strategy<Value = Call> {
                 here,
                 there,
             })),
+            2 => ThirdPartyCall::DelegateTree(Box::new(TreeDelegation {
+                copy,
+                writes: flag,
+                holder: key,
+                life_s: 1 + u32::from(key[1]),
+                path: here,
+            })),
+            3 => ThirdPartyCall::StartTree(Box::new(TreeOrder {
+                copy,
+                synchronises: flag,
+                sends: key[6] & 1 == 0,
+                detached: !flag,
+                keeps_root: key[6] & 2 == 0,
+                again: key[6] & 4 == 0,
+                channels: key[2].into(),
+                key,
+                capability: "x".repeat(usize::from(key[4])),
+                addresses: vec!["host:2799".into(); 1 + usize::from(key[5] % 16)],
+                options: "\u{85}{".repeat(usize::from(key[7])),
+                here,
+                there,
+            })),
+            4 => ThirdPartyCall::TreeStatus(TreeQuery {
+                copy,
+                from: u64::from_be_bytes([key[0]; 8]),
+                consent: [None, Some(flag)][usize::from(key[1] & 1)],
+            }),
             _ if flag => ThirdPartyCall::Status(copy),
             _ => ThirdPartyCall::Cancel(copy),
         })

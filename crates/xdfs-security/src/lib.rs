@@ -140,4 +140,18 @@ pub struct Scope {
     pub path: Vec<u8>,
     /// The rights beneath it.
     pub rights: export::Rights,
+    /// Symbolic links may be made beneath it: another server does it for a user who may.
+    pub makes_links: bool,
+}
+
+impl Scope {
+    /// These rights beneath `path`.
+    #[must_use]
+    pub fn new(path: Vec<u8>, rights: export::Rights) -> Self {
+        Self {
+            path,
+            rights,
+            makes_links: false,
+        }
+    }
 }

@@ -130,10 +130,7 @@ mod tests {
         assert!(allows(&user, false, "a.example.org", 2799, "10.1.2.3"));
         assert!(allows(&user, false, "10.1.2.3", 2799, "10.1.2.3"));
         assert!(allows(&user, false, "10.1.2.3", 2799, "::ffff:10.1.2.3"));
-        let scope = Scope {
-            path: b"x".to_vec(),
-            rights: Rights::ALL,
-        };
+        let scope = Scope::new(b"x".to_vec(), Rights::ALL);
         assert!(!allows(
             &ada(vec![scope]),
             true,

@@ -42,6 +42,8 @@ struct Shared {
     is_clear: AtomicBool,
     /// The server has refused to copy files with other servers, or can't reach them.
     refuses_copies: AtomicBool,
+    /// It has refused to copy trees with other servers, or can't reach them.
+    refuses_trees: AtomicBool,
     /// Number of channels that the user wants; `None` to have it chosen.
     channels: Option<u32>,
 }
@@ -65,6 +67,7 @@ impl Client {
             path_bytes_max,
             is_clear: AtomicBool::new(level.is_some_and(|level| !level.encrypts())),
             refuses_copies: AtomicBool::new(false),
+            refuses_trees: AtomicBool::new(false),
             channels,
         });
         Ok(Self { shared })
@@ -96,6 +99,16 @@ impl Client {
     /// Notes that the server has refused that, so that it isn't asked for each file of many.
     pub(crate) fn refuse_copies(&self) {
         self.shared.refuses_copies.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the server has refused to copy trees with other servers.
+    pub(crate) fn refuses_trees(&self) -> bool {
+        self.shared.refuses_trees.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the server has refused that.
+    pub(crate) fn refuse_trees(&self) {
+        self.shared.refuses_trees.store(true, Ordering::Relaxed);
     }
 
     /// The traits of the places on the server.

@@ -299,6 +299,11 @@ pub struct TreeResult {
     /// Where the time of its transfers went, each weighed by its time; `None` if nothing was moved
     /// by any.
     pub time_shares: Option<TimeShares>,
+    /// How it got from one server of xDFS to another; `None` if one side is this process or a
+    /// server of another protocol, if one server has both, and if each file went without this
+    /// process by itself. [`Passage::Client`] says why all of it couldn't go straight, though large
+    /// files may have.
+    pub passage: Option<Passage>,
     /// The current activity, in progress events.
     pub activity: TreeActivity,
 }

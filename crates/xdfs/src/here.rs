@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use xdfs_proto::Fault;
-use xdfs_store::{LocalStore, Place, Traits};
+use xdfs_store::{LocalStore, Place, Store, Traits};
 
 use crate::address::Address;
 use crate::local_path::path_bytes;
@@ -59,10 +59,27 @@ impl Scheme for ThisMachine {
 }
 
 impl OpenPlace for ThisMachine {
-    fn open(&self, _: &PlaceRequest<'_>) -> Result<Arc<dyn Place>, Fault> {
-        Ok(Arc::new(LocalStore::unrooted()))
+    fn open(&self, request: &PlaceRequest<'_>) -> Result<Arc<dyn Place>, Fault> {
+        match request.settings.get::<StoreOfUser>() {
+            Some(store) => Ok(Arc::new(store.clone())),
+            None => Ok(Arc::new(LocalStore::unrooted())),
+        }
     }
 }
+
+/// The store of a user of a server, instead of the files of this machine: a setting of sessions in
+/// which the server acts for that user.
+#[derive(Clone, Debug)]
+pub(crate) struct StoreOfUser {
+    pub(crate) inner: Arc<dyn Store>,
+}
+
+impl Store for StoreOfUser {
+    xdfs_store::forward!(Store to inner: is_slow, open_source, open_sink, check_sink, read_pack,
+        write_pack, packs_wait, call, open_file);
+}
+
+impl Place for StoreOfUser {}
 
 /// The address of this machine.
 pub(crate) fn address() -> Address {

@@ -8,7 +8,7 @@ use xdfs_proto::{Code, Fault};
 use crate::paths::Caller;
 use crate::remote::RemotePlace;
 use crate::scheme::{StartedServer, Stop};
-use crate::security::Level;
+use crate::security::{Credential, Level};
 use crate::session::{ClientOptions, Session, start_server};
 
 /// The present session of a client. Transfers, calls, files and trees of the client share it.
@@ -34,6 +34,16 @@ struct Current {
     /// Its calls, which say why they fail after the client is closed.
     caller: Caller,
     is_stopped: bool,
+}
+
+impl Current {
+    /// Whether the credentials are good for no other session: a login would fail with a fault that
+    /// hides why the session broke.
+    fn is_for_one_session(&self) -> bool {
+        let security = self.options.security.iter();
+        let mut credentials = security.flat_map(|own| &own.credentials);
+        credentials.any(|own| matches!(own, Credential::Capability { .. }))
+    }
 }
 
 impl ReconnectingSession {
@@ -117,6 +127,13 @@ impl ReconnectingSession {
         }
         let mut old = None;
         if current.generation == broken {
+            if current.is_for_one_session() {
+                let known = current
+                    .session
+                    .as_ref()
+                    .and_then(|session| session.end.known());
+                return Err(known.unwrap_or_else(used_up).ending_session());
+            }
             let (options, decisions) = (current.options.clone(), self.decisions.clone());
             let session =
                 Session::connect(&self.place, options, decisions).map_err(Fault::ending_session)?;
@@ -161,6 +178,11 @@ impl Stop for ReconnectingSession {
     fn stop(&self) {
         Self::stop(self);
     }
+}
+
+fn used_up() -> Fault {
+    let cause = "its session broke, and the credentials are for one session";
+    Fault::new(Code::ConnectionLost, "use the server", cause)
 }
 
 fn closed() -> Fault {

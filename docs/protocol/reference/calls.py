@@ -280,6 +280,52 @@ def _write_order(c):
     return c["overwrite"] | c["sends"] << 1 | c["detached"] << 2, body
 
 
+def _read_delegate_tree(r, o):
+    c = {"writes": bool(o & 1), "copy": r.take(16), "holder": r.take(32)}
+    return {**c, "life_s": r.bounded("I", 1, 86_400, "life of a capability"), "path": r.path()}
+
+
+def _write_delegate_tree(c):
+    return c["writes"], c["copy"] + c["holder"] + pack("I", c["life_s"]) + string(c["path"])
+
+
+TREE_FLAGS = ("synchronises", "sends", "detached", "keeps_root", "again")
+
+
+def _read_tree_order(r, o):
+    c = {name: bool(o >> bit & 1) for bit, name in enumerate(TREE_FLAGS)}
+    c["copy"], c["channels"] = r.take(16), r.number("H")
+    c["key"], c["capability"], count = r.take(32), r.text(256), r.number("B")
+    if count > 16:
+        raise too_large("count of addresses")
+    c["addresses"] = [r.text(261) for _ in range(count)]
+    if not count:
+        raise malformed("count of addresses")
+    c["here"], c["there"], options = r.path(), r.path(), r.string(32 << 10)
+    try:
+        return {**c, "options": options.decode()}
+    except UnicodeDecodeError:
+        raise malformed("options of a tree") from None
+
+
+def _write_tree_order(c):
+    body = c["copy"] + pack("H", c["channels"]) + c["key"] + string(c["capability"].encode())
+    body += pack("B", len(c["addresses"]))
+    body += b"".join(string(address.encode()) for address in c["addresses"])
+    body += string(c["here"]) + string(c["there"]) + string(c["options"].encode())
+    return sum(c[name] << bit for bit, name in enumerate(TREE_FLAGS)), body
+
+
+def _read_tree_query(r, o):
+    if o == 3:
+        raise malformed("options of a call")
+    return {"copy": r.take(16), "from": r.number("Q"), "consent": (None, True, False)[o]}
+
+
+def _write_tree_query(c):
+    return (None, True, False).index(c["consent"]), c["copy"] + pack("Q", c["from"])
+
+
 # Operations: name, options that may be set, how the fields are read and written.
 CALLS = {
     0x01: ("stat", 1, lambda r, o: {"follow": bool(o), "path": r.path()}, lambda c: (c["follow"], string(c["path"]))),
@@ -333,6 +379,9 @@ CALLS = {
     0x1A: ("start-copy", 7, _read_order, _write_order),
     0x1B: ("copy-status", 0, lambda r, _: {"copy": r.take(16)}, lambda c: (0, c["copy"])),
     0x1C: ("cancel-copy", 0, lambda r, _: {"copy": r.take(16)}, lambda c: (0, c["copy"])),
+    0x1D: ("delegate-tree", 1, _read_delegate_tree, _write_delegate_tree),
+    0x1E: ("start-tree", 31, _read_tree_order, _write_tree_order),
+    0x1F: ("tree-status", 3, _read_tree_query, _write_tree_query),
     0x20: ("open", 0xFF, _read_open, _write_open),
     0x21: ("read", 1, lambda r, o: {"locked": bool(o), "handle": _handle(r), "extents": _extents(r)},
            lambda c: (c["locked"], pack("I", c["handle"]) + _write_extents(c["extents"]))),
@@ -531,6 +580,89 @@ def _write_copy_status(a):
     return body + (encode_fault(a["fault"]) if a["fault"] else b"")
 
 
+STEPS = ("copy", "delete", "rename", "replace", "set")
+QUESTIONS = ("named-like-source", "nothing-in-common", "root", "share")
+
+
+def _there(r):
+    there = r.bounded("B", 0, 4, "options of news")
+    if there not in (0, 4):
+        raise malformed("options of news")
+    return bool(there)
+
+
+def _read_question(r):
+    kind = QUESTIONS[r.bounded("B", 0, 3, "question")]
+    n = {"question": kind, "names": r.number("Q"), "names_at_target": r.number("Q"), "name": r.path()}
+    is_named = kind == "named-like-source"
+    has_all = n["names_at_target"] and kind != "share"
+    if bool(n["name"]) != is_named or has_all or (is_named and n["names"]):
+        raise malformed("question")
+    return n
+
+
+def _read_news(r):
+    kind = r.bounded("B", 0, 5, "news")
+    if kind == 0:
+        return {"news": "file", "path": r.path(), "bytes": r.number("Q"), "digest": read_digest(r)}
+    if kind == 1:
+        return {"news": "failed", "path": r.path(), "fault_there": _there(r), "fault": read_fault(r)}
+    if kind == 2:
+        return {"news": "warning", "fault_there": _there(r), "fault": read_fault(r)}
+    if kind == 3:
+        return {"news": "step", "step": STEPS[r.bounded("B", 0, 4, "step")], "path": r.path(), "from": r.path()}
+    if kind == 5:
+        return {"news": "question", **_read_question(r)}
+    n = {"news": "removal", "names": r.number("Q"), "names_at_target": r.number("Q")}
+    count = r.number("B")
+    if count > 5:
+        raise too_large("count of examples")
+    return {**n, "examples": [r.path() for _ in range(count)]}
+
+
+def _write_news(n):
+    kind = n["news"]
+    if kind == "file":
+        return b"\0" + string(n["path"]) + pack("Q", n["bytes"]) + encode_digest(n["digest"])
+    if kind == "failed":
+        return b"\1" + string(n["path"]) + pack("B", n["fault_there"] << 2) + encode_fault(n["fault"])
+    if kind == "warning":
+        return b"\2" + pack("B", n["fault_there"] << 2) + encode_fault(n["fault"])
+    if kind == "step":
+        return b"\3" + pack("B", STEPS.index(n["step"])) + string(n["path"]) + string(n["from"])
+    numbers = pack("QQ", n["names"], n["names_at_target"])
+    if kind == "question":
+        return b"\5" + pack("B", QUESTIONS.index(n["question"])) + numbers + string(n["name"])
+    return b"\4" + numbers + pack("B", len(n["examples"])) + b"".join(map(string, n["examples"]))
+
+
+TOTALS = ("moved", "resumed", "counted")
+
+
+def _read_tree_status(r):
+    a = {"state": COPY_STATES[r.bounded("B", 0, 4, "state of a copy")]}
+    options = r.bounded("B", 0, 7, "options of an answer")
+    for name in TOTALS:
+        a[name] = [r.number("Q") for _ in range(4)]
+    a["counts"] = [r.number("Q") for _ in range(12)]
+    a["channels"], a["elapsed_ms"] = r.number("H"), r.number("Q")
+    failed = a["state"] in ("unreachable", "failed")
+    a["fault"], a["fault_there"] = read_fault(r) if failed else None, bool(options & 4)
+    if a["fault_there"] and not failed:
+        raise malformed("state of a copy")
+    a["is_counted"], a["more"], a["first"] = bool(options & 1), bool(options & 2), r.number("Q")
+    return {**a, "list": [_read_news(r) for _ in range(r.number("H"))]}
+
+
+def _write_tree_status(a):
+    options = a["is_counted"] | a["more"] << 1 | a["fault_there"] << 2
+    body = pack("BB", COPY_STATES.index(a["state"]), options)
+    numbers = [n for name in TOTALS for n in a[name]] + a["counts"]
+    body += pack("24QHQ", *numbers, a["channels"], a["elapsed_ms"])
+    body += encode_fault(a["fault"]) if a["fault"] else b""
+    return body + pack("QH", a["first"], len(a["list"])) + b"".join(map(_write_news, a["list"]))
+
+
 _SPACE = ("total", "free", "available", "files", "files_free")
 CONTENTS = {
     0x00: ("fault", lambda r: {"fault": read_fault(r)}, lambda a: encode_fault(a["fault"])),
@@ -548,6 +680,7 @@ CONTENTS = {
     0x0B: ("accounts", lambda r: {"accounts": _read_accounts(r)}, lambda a: _write_accounts(a["accounts"])),
     0x0C: ("capability", lambda r: {"capability": r.text(256)}, lambda a: string(a["capability"].encode())),
     0x0D: ("copy-status", _read_copy_status, _write_copy_status),
+    0x0E: ("tree-status", _read_tree_status, _write_tree_status),
     0x20: ("opened", _read_opened, _write_opened),
     0x21: ("data", _read_data,
            lambda a: pack("H", len(a["lengths"])) + b"".join(pack("I", n) for n in a["lengths"]) + a["bytes"]),

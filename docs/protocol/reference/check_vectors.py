@@ -50,6 +50,8 @@ def as_told(message):
     for key in ("blocks", "pieces"):
         if kind and key in m:
             m[key] = [{**x, "state": state(m["digest"], x["state"])} for x in m[key]]
+    if "list" in m:
+        m["list"] = [as_told(news) for news in m["list"]]
     if "features" in m:
         m["features"] = [{"id": i, "name": n, "value": v} for i, n, v in m["features"]]
     return m

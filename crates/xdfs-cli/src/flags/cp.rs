@@ -440,7 +440,8 @@ pub(crate) struct ServersFlags {
     /// connects to another one only if its settings allow that (--connect-to), and FTP servers may
     /// refuse it. With --offset and --length, between servers of different kinds, and with
     /// --limit-rate between FTP servers, files go through this machine. -v says why, and --json
-    /// which way each file took. A directory within one server goes through this machine to keep
+    /// which way each file and tree took. A directory whose symbolic links are followed goes
+    /// through this machine. A directory within one server goes through this machine to keep
     /// owners, extended attributes or access times. With an FTP server on either side these, and
     /// hard links, are refused.
     #[arg(long, value_name = "WAY", value_enum, default_value_t = BetweenFlag::Any)]

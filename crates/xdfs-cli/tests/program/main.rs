@@ -102,6 +102,8 @@ mod sync;
 mod third_party;
 #[cfg(target_os = "linux")]
 mod third_party_apart;
+#[cfg(target_os = "linux")]
+mod third_party_trees;
 mod times;
 #[cfg(unix)]
 mod trees;

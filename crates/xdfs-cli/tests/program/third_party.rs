@@ -8,18 +8,18 @@ use serde_json::Value;
 use crate::support::{Place, Run, Running, Server, assert_content, content, program, xdfs};
 
 /// Lets a server connect to the others of a test, which are on this machine.
-const CONNECTS: [&str; 2] = ["--connect-to", "127.0.0.0/8"];
+pub(crate) const CONNECTS: [&str; 2] = ["--connect-to", "127.0.0.0/8"];
 
 /// Two servers with keys and users of their own.
-struct Scene {
-    place: Place,
-    source: Server,
-    target: Server,
+pub(crate) struct Scene {
+    pub(crate) place: Place,
+    pub(crate) source: Server,
+    pub(crate) target: Server,
 }
 
 impl Scene {
     /// Servers with these flags, of the source and of the target.
-    fn new(flags: [&[&str]; 2]) -> Self {
+    pub(crate) fn new(flags: [&[&str]; 2]) -> Self {
         let place = Place::new();
         let [source, target] = ["source", "target"].map(|name| {
             let flags = flags[usize::from(name == "target")];
@@ -32,7 +32,7 @@ impl Scene {
         }
     }
 
-    fn serve(place: &Place, name: &str, listen: &str, flags: &[&str]) -> Server {
+    pub(crate) fn serve(place: &Place, name: &str, listen: &str, flags: &[&str]) -> Server {
         Self::serve_with(place, name, listen, flags, "")
     }
 
@@ -60,11 +60,11 @@ impl Scene {
         content
     }
 
-    fn copied(&self, name: &str) -> PathBuf {
+    pub(crate) fn copied(&self, name: &str) -> PathBuf {
         PathBuf::from(self.place.here("target")).join(name)
     }
 
-    fn audit(&self, name: &str) -> Vec<Value> {
+    pub(crate) fn audit(&self, name: &str) -> Vec<Value> {
         let text = fs::read_to_string(self.place.here(&format!("{name}.log"))).unwrap();
         let lines = text.lines().map(serde_json::from_str);
         lines.collect::<Result<_, _>>().unwrap()

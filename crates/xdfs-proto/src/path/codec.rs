@@ -13,7 +13,7 @@ use crate::delta::{Seed, Signatures};
 use crate::fault::Fault;
 use crate::file::{FileAnswer, FileCall};
 use crate::limits::Limits;
-use crate::third_party::{self, CAPABILITY_BYTES_MAX, CopyStatus, ThirdPartyCall};
+use crate::third_party::{self, CAPABILITY_BYTES_MAX, CopyStatus, ThirdPartyCall, TreeStatus};
 use crate::wire::{
     DecodeError, FAULT_BYTES_MAX, Reader, Writer, check_mode, check_most, check_path, flag, present,
 };
@@ -70,6 +70,7 @@ mod content {
     pub(super) const ACCOUNTS: u8 = 0x0b;
     pub(super) const CAPABILITY: u8 = 0x0c;
     pub(super) const COPY_STATUS: u8 = 0x0d;
+    pub(super) const TREE_STATUS: u8 = 0x0e;
 }
 
 /// Stat, SetTimes, SetOwner: follow a symbolic link.
@@ -483,7 +484,7 @@ impl Call {
                 accounts: account::decode_asked(r)?,
             },
             operation::SETTABLE_OWNERS => Self::SettableOwners { path: path(r)? },
-            third_party::operation::DELEGATE..=third_party::operation::CANCEL_COPY => {
+            third_party::operation::DELEGATE..=third_party::operation::TREE_STATUS => {
                 Self::ThirdParty(ThirdPartyCall::decode(number, options, r, limits)?)
             }
             number => Self::File(FileCall::decode(number, options, r, limits)?),
@@ -532,6 +533,10 @@ impl Answer {
             }
             Self::Capability(text) => check_most("capability", text.len(), CAPABILITY_BYTES_MAX),
             Self::CopyStatus(status) => status.check(limits),
+            Self::TreeStatus(status) => {
+                status.check(limits)?;
+                self.check_length(limits)
+            }
             Self::File(answer) => answer.check(),
             _ => Ok(()),
         }
@@ -640,6 +645,10 @@ impl Answer {
                 w.u8(content::COPY_STATUS);
                 status.encode(w);
             }
+            Ok(Self::TreeStatus(status)) => {
+                w.u8(content::TREE_STATUS);
+                status.encode(w);
+            }
             Ok(Self::File(answer)) => answer.encode(w),
         }
     }
@@ -701,6 +710,7 @@ impl Answer {
             content::ACCOUNTS => Self::Accounts(account::decode_found(r)?),
             content::CAPABILITY => Self::Capability(r.text(CAPABILITY_BYTES_MAX, "capability")?),
             content::COPY_STATUS => Self::CopyStatus(Box::new(CopyStatus::decode(r, limits)?)),
+            content::TREE_STATUS => Self::TreeStatus(Box::new(TreeStatus::decode(r, limits)?)),
             number => match FileAnswer::decode(number, r)? {
                 Some(answer) => Self::File(answer),
                 None => return Err(DecodeError::Invalid("content of an answer")),

@@ -249,6 +249,7 @@ pub(crate) fn answer(id: CallId, part: u32, last: bool, answer: &Result<Answer, 
         Ok(Answer::File(answer)) => crate::files::answer(answer),
         Ok(Answer::Capability(text)) => json!({ "answer": "capability", "capability": text }),
         Ok(Answer::CopyStatus(status)) => crate::third_party::status(status),
+        Ok(Answer::TreeStatus(status)) => crate::third_party::tree_status(status),
         Ok(Answer::Copied { bytes }) => json!({ "answer": "copied", "bytes": wide(*bytes) }),
         Ok(other) => panic!("{other:?} has no description"),
     };

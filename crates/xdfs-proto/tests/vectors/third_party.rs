@@ -6,7 +6,9 @@ use xdfs_proto::digest::{DigestKind, DigestValue};
 use xdfs_proto::frame::{AnswerPart, CallRequest, FRAME_HEADER_BYTES, Frame, Resume};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::third_party::{
-    ADDRESSES_MAX, CopyId, CopyOrder, CopyState, CopyStatus, Delegation, LIFE_S_MAX, ThirdPartyCall,
+    ADDRESSES_MAX, CopyId, CopyOrder, CopyState, CopyStatus, Delegation, LIFE_S_MAX,
+    RemovalQuestion, ThirdPartyCall, TreeDelegation, TreeFigures, TreeNews, TreeOrder, TreeQuery,
+    TreeStatus, TreeStep, TreeTotals,
 };
 use xdfs_proto::{CallId, Code, Fault};
 
@@ -54,6 +56,36 @@ pub(crate) fn call(call: &ThirdPartyCall) -> Value {
         }),
         ThirdPartyCall::Status(copy) => json!({ "call": "copy-status", "copy": hex(&copy.0) }),
         ThirdPartyCall::Cancel(copy) => json!({ "call": "cancel-copy", "copy": hex(&copy.0) }),
+        ThirdPartyCall::DelegateTree(own) => json!({
+            "call": "delegate-tree",
+            "copy": hex(&own.copy.0),
+            "writes": own.writes,
+            "holder": hex(&own.holder),
+            "life_s": own.life_s,
+            "path": hex(&own.path),
+        }),
+        ThirdPartyCall::StartTree(order) => json!({
+            "call": "start-tree",
+            "copy": hex(&order.copy.0),
+            "synchronises": order.synchronises,
+            "sends": order.sends,
+            "detached": order.detached,
+            "keeps_root": order.keeps_root,
+            "again": order.again,
+            "channels": order.channels,
+            "key": hex(&order.key),
+            "capability": order.capability,
+            "addresses": order.addresses,
+            "here": hex(&order.here),
+            "there": hex(&order.there),
+            "options": order.options,
+        }),
+        ThirdPartyCall::TreeStatus(query) => json!({
+            "call": "tree-status",
+            "copy": hex(&query.copy.0),
+            "from": wide(query.from),
+            "consent": query.consent,
+        }),
     }
 }
 
@@ -77,6 +109,110 @@ pub(crate) fn status(status: &CopyStatus) -> Value {
         "target": hex(&status.target),
         "fault": status.fault.as_ref().map(fault),
         "fault_there": status.is_fault_there,
+    })
+}
+
+fn totals(totals: &TreeTotals) -> Value {
+    let TreeTotals {
+        files,
+        directories,
+        others,
+        bytes,
+    } = *totals;
+    json!([wide(files), wide(directories), wide(others), wide(bytes)])
+}
+
+fn news(news: &TreeNews) -> Value {
+    match news {
+        TreeNews::File {
+            path,
+            bytes,
+            digest: value,
+        } => json!({
+            "news": "file", "path": hex(path), "bytes": wide(*bytes), "digest": digest(value),
+        }),
+        TreeNews::Failed {
+            path,
+            fault: why,
+            is_there,
+        } => json!({
+            "news": "failed", "path": hex(path), "fault": fault(why), "fault_there": is_there,
+        }),
+        TreeNews::Warning {
+            fault: why,
+            is_there,
+        } => json!({ "news": "warning", "fault": fault(why), "fault_there": is_there }),
+        TreeNews::Step { step, path, from } => json!({
+            "news": "step",
+            "step": match step {
+                TreeStep::Copy => "copy",
+                TreeStep::Delete => "delete",
+                TreeStep::Rename => "rename",
+                TreeStep::Replace => "replace",
+                TreeStep::Set => "set",
+            },
+            "path": hex(path),
+            "from": hex(from),
+        }),
+        TreeNews::Removal {
+            names,
+            names_at_target,
+            examples,
+        } => json!({
+            "news": "removal",
+            "names": wide(*names),
+            "names_at_target": wide(*names_at_target),
+            "examples": examples.iter().map(|name| hex(name)).collect::<Vec<_>>(),
+        }),
+        TreeNews::Question(question) => {
+            let (kind, names, at_target, name): (_, _, _, &[u8]) = match question {
+                RemovalQuestion::NamedLikeSource(name) => ("named-like-source", 0, 0, name),
+                RemovalQuestion::NothingInCommon(names) => ("nothing-in-common", *names, 0, b""),
+                RemovalQuestion::Root(names) => ("root", *names, 0, b""),
+                RemovalQuestion::Share(names, all) => ("share", *names, *all, b""),
+            };
+            json!({
+                "news": "question",
+                "question": kind,
+                "names": wide(names),
+                "names_at_target": wide(at_target),
+                "name": hex(name),
+            })
+        }
+    }
+}
+
+pub(crate) fn tree_status(status: &TreeStatus) -> Value {
+    let figures = &status.figures;
+    let counts = [
+        figures.matched_bytes,
+        figures.failed,
+        figures.unkept,
+        figures.owners_unkept,
+        figures.times_cut,
+        figures.in_flight,
+        figures.in_flight_bytes,
+        figures.replaced,
+        figures.set,
+        figures.renamed,
+        figures.deleted,
+        figures.kept,
+    ];
+    json!({
+        "answer": "tree-status",
+        "state": status.state.as_str(),
+        "moved": totals(&figures.moved),
+        "resumed": totals(&figures.resumed),
+        "counted": totals(&figures.counted),
+        "counts": counts.map(wide),
+        "is_counted": status.is_counted,
+        "channels": status.channels,
+        "elapsed_ms": wide(status.elapsed_ms),
+        "fault": status.fault.as_ref().map(fault),
+        "fault_there": status.is_fault_there,
+        "first": wide(status.first),
+        "list": status.news.iter().map(news).collect::<Vec<_>>(),
+        "more": status.more,
     })
 }
 
@@ -148,8 +284,147 @@ fn state(state: CopyState) -> Frame {
     })))
 }
 
+fn delegate_tree(writes: bool) -> Frame {
+    asks(ThirdPartyCall::DelegateTree(Box::new(TreeDelegation {
+        copy: COPY,
+        writes,
+        holder: [0xa5; 32],
+        life_s: 120,
+        path: if writes { Vec::new() } else { b"data".to_vec() },
+    })))
+}
+
+fn tree_order(is_plain: bool) -> Frame {
+    asks(ThirdPartyCall::StartTree(Box::new(TreeOrder {
+        copy: COPY,
+        synchronises: !is_plain,
+        sends: !is_plain,
+        detached: !is_plain,
+        keeps_root: !is_plain,
+        again: !is_plain,
+        channels: 3,
+        key: [0x5a; 32],
+        capability: "AAECAwQFBgc".into(),
+        addresses: vec!["host.example:2799".into()],
+        here: b"copy".to_vec(),
+        there: b"data".to_vec(),
+        options: if is_plain { "{}" } else { r#"{"delete":true}"# }.into(),
+    })))
+}
+
+fn query(from: u64, consent: Option<bool>) -> Frame {
+    asks(ThirdPartyCall::TreeStatus(TreeQuery {
+        copy: COPY,
+        from,
+        consent,
+    }))
+}
+
+fn tree_state(state: CopyState, news: Vec<TreeNews>) -> Frame {
+    let totals = |first| TreeTotals {
+        files: first,
+        directories: first + 1,
+        others: first + 2,
+        bytes: first + 3,
+    };
+    let figures = TreeFigures {
+        moved: totals(1),
+        resumed: totals(5),
+        counted: totals(9),
+        matched_bytes: 13,
+        failed: 14,
+        unkept: 15,
+        owners_unkept: 16,
+        times_cut: 17,
+        in_flight: 18,
+        in_flight_bytes: 19,
+        replaced: 20,
+        set: 21,
+        renamed: 22,
+        deleted: 23,
+        kept: u64::MAX,
+    };
+    let fails = state.is_failure();
+    let why = || Fault::new(Code::ConnectionLost, "connect", "it has gone").remote();
+    answers(Answer::TreeStatus(Box::new(TreeStatus {
+        state,
+        figures,
+        is_counted: fails,
+        channels: 2,
+        elapsed_ms: 77,
+        fault: fails.then(why),
+        is_fault_there: fails,
+        first: 1 << 40,
+        more: !news.is_empty(),
+        news,
+    })))
+}
+
+fn all_news() -> Vec<TreeNews> {
+    let why = || {
+        Fault::new(Code::Io, "write", "the disk is broken")
+            .path("d/f")
+            .remote()
+    };
+    vec![
+        TreeNews::File {
+            path: b"d/f".to_vec(),
+            bytes: 5,
+            digest: DigestValue::Crc64Nvme(7),
+        },
+        TreeNews::Failed {
+            path: b"d/g".to_vec(),
+            fault: why(),
+            is_there: true,
+        },
+        TreeNews::Warning {
+            fault: why(),
+            is_there: false,
+        },
+        TreeNews::Step {
+            step: TreeStep::Rename,
+            path: b"new".to_vec(),
+            from: b"old".to_vec(),
+        },
+        TreeNews::Removal {
+            names: 2,
+            names_at_target: 9,
+            examples: vec![b"x".to_vec(), b"y/z".to_vec()],
+        },
+    ]
+}
+
+fn questions() -> Vec<TreeNews> {
+    vec![
+        TreeNews::Question(RemovalQuestion::NamedLikeSource(b"data".to_vec())),
+        TreeNews::Question(RemovalQuestion::NothingInCommon(3)),
+        TreeNews::Question(RemovalQuestion::Root(4)),
+        TreeNews::Question(RemovalQuestion::Share(150, 160)),
+    ]
+}
+
 pub(crate) fn samples() -> Vec<(&'static str, Frame)> {
     vec![
+        ("xpathm-delegate-tree-read", delegate_tree(false)),
+        ("xpathm-delegate-tree-write", delegate_tree(true)),
+        ("xpathm-start-tree-copy", tree_order(true)),
+        ("xpathm-start-tree-sync", tree_order(false)),
+        ("xpathm-tree-status", query(0, None)),
+        ("xpathm-tree-status-consent", query(7, Some(true))),
+        ("xpathm-tree-status-refusal", query(u64::MAX, Some(false))),
+        (
+            "answer-tree-moving",
+            tree_state(CopyState::Moving, all_news()),
+        ),
+        (
+            "answer-tree-asks",
+            tree_state(CopyState::Moving, questions()),
+        ),
+        ("answer-tree-done", tree_state(CopyState::Done, Vec::new())),
+        (
+            "answer-tree-failed",
+            tree_state(CopyState::Failed, Vec::new()),
+        ),
         ("xpathm-delegate-read", delegate(false, 1)),
         ("xpathm-delegate-write", delegate(true, LIFE_S_MAX)),
         (
@@ -185,7 +460,63 @@ pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
     let life = fields + 16 + 32 + 8;
     // Identifier, resume, digest, channels, rate, key, and the capability with its length.
     let addresses = fields + 16 + 1 + 1 + 2 + 8 + 32 + 2 + 11;
+    // The counts, the channels, the time, the number of the first of the news, and their count.
+    let news = rest + 2 + 24 * 8 + 2 + 8 + 8 + 2;
+    let tree_addresses = fields + 16 + 2 + 32 + 2 + 11;
     vec![
+        (
+            "xpathm-delegate-tree-option-undefined",
+            at("xpathm-delegate-tree-read", options, &[2]),
+        ),
+        (
+            "xpathm-delegate-tree-no-life",
+            at("xpathm-delegate-tree-read", fields + 48, &[0; 4]),
+        ),
+        (
+            "xpathm-start-tree-option-undefined",
+            at("xpathm-start-tree-copy", options, &[32]),
+        ),
+        (
+            "xpathm-start-tree-without-address",
+            at("xpathm-start-tree-copy", tree_addresses, &[0]),
+        ),
+        ("xpathm-start-tree-options-not-utf-8", {
+            let frame = sample("xpathm-start-tree-copy");
+            damaged(&frame, frame.len() - 2, &[0xff])
+        }),
+        (
+            "xpathm-tree-status-consent-and-refusal",
+            at("xpathm-tree-status", options, &[3]),
+        ),
+        (
+            "answer-tree-state-undefined",
+            at("answer-tree-done", rest, &[5]),
+        ),
+        (
+            "answer-tree-option-undefined",
+            at("answer-tree-done", rest + 1, &[8]),
+        ),
+        (
+            "answer-tree-done-with-a-fault-there",
+            at("answer-tree-done", rest + 1, &[4]),
+        ),
+        (
+            "answer-tree-done-with-a-fault",
+            at("answer-tree-failed", rest, &[2]),
+        ),
+        (
+            "answer-tree-news-undefined",
+            at("answer-tree-moving", news, &[6]),
+        ),
+        (
+            "answer-tree-question-undefined",
+            at("answer-tree-asks", news + 1, &[4]),
+        ),
+        (
+            "answer-tree-question-with-a-name",
+            at("answer-tree-asks", news + 1, &[1]),
+        ),
+        ("answer-tree-cut", resized("answer-tree-asks", -1)),
         (
             "xpathm-delegate-option-undefined",
             at("xpathm-delegate-read", options, &[2]),

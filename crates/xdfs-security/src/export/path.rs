@@ -161,10 +161,7 @@ mod tests {
 
     #[test]
     fn rights_of_scopes_add_up_where_they_cover() {
-        let scope = |path: &str, rights| Scope {
-            path: path.into(),
-            rights,
-        };
+        let scope = |path: &str, rights| Scope::new(path.into(), rights);
         let scopes = [
             scope("a", Rights::READ),
             scope("a/b", Rights::CREATE),

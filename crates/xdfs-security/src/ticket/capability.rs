@@ -1,4 +1,4 @@
-//! Tickets for one file and the server with one key.
+//! Tickets for one file or tree, and the server with one key.
 
 use xdfs_proto::Fault;
 use xdfs_proto::third_party::CopyId;
@@ -18,12 +18,24 @@ pub struct Capability {
     pub holder: Fingerprint,
     /// The copy that it is for.
     pub copy: CopyId,
-    /// The file, from the root of the exports, without a leading slash.
+    /// The file or tree, from the root of the exports, without a leading slash.
     pub path: Vec<u8>,
-    /// The file is written; otherwise it is read.
+    /// It is written; otherwise it is read.
     pub writes: bool,
-    /// The largest size of the file in bytes.
-    pub bytes_max: u64,
+    /// The part of the store that it opens.
+    pub opens: Opens,
+}
+
+/// The part of a store that a capability opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opens {
+    /// The file at its path.
+    File {
+        /// The largest size of the file in bytes.
+        bytes_max: u64,
+    },
+    /// Everything beneath its path.
+    Tree,
 }
 
 /// Creates the body of AUTH for a capability with this `text`, held by `identity`.

@@ -33,7 +33,7 @@ use zeroize::Zeroizing;
 
 use crate::Binding;
 
-pub use capability::{Capability, prove_as};
+pub use capability::{Capability, Opens, prove_as};
 pub use server::{Redeemed, TicketBox};
 
 #[cfg(test)]

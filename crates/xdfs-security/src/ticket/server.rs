@@ -7,7 +7,7 @@ use subtle::ConstantTimeEq;
 use xdfs_proto::fault::{Code, Fault};
 use zeroize::Zeroizing;
 
-use super::capability::{Capability, is_held_by};
+use super::capability::{Capability, Opens, is_held_by};
 use super::{ID_BYTES, Id, SECRET_BYTES, Secret, tag, to_text};
 use crate::export::Rights;
 use crate::{Binding, NOT_ACCEPTED, Scope};
@@ -107,13 +107,15 @@ impl TicketBox {
         now_unix: u64,
         life_s: u64,
     ) -> Result<Zeroizing<String>, Fault> {
-        let rights = match capability.writes {
-            true => Rights::CREATE | Rights::WRITE,
-            false => Rights::READ,
+        let rights = match (capability.opens, capability.writes) {
+            (Opens::File { .. }, true) => Rights::CREATE | Rights::WRITE,
+            (Opens::File { .. }, false) => Rights::READ,
+            (Opens::Tree, true) => Rights::ALL,
+            (Opens::Tree, false) => Rights::READ | Rights::LIST,
         };
         let scope = Scope {
-            path: capability.path.clone(),
-            rights,
+            makes_links: capability.opens == Opens::Tree,
+            ..Scope::new(capability.path.clone(), rights)
         };
         let granted = Redeemed {
             user: user.to_owned(),

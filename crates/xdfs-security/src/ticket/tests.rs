@@ -14,10 +14,7 @@ const NOW: u64 = 1_785_400_000;
 const HOUR: u64 = 3600;
 
 fn scopes() -> Vec<Scope> {
-    vec![Scope {
-        path: b"results".to_vec(),
-        rights: Rights::READ | Rights::LIST,
-    }]
+    vec![Scope::new(b"results".to_vec(), Rights::READ | Rights::LIST)]
 }
 
 fn box_with_ticket() -> (TicketBox, Zeroizing<String>) {
@@ -158,10 +155,7 @@ fn the_number_of_tickets_is_bounded_and_expired_ones_make_room() {
 #[test]
 fn what_a_ticket_holds_is_bounded() {
     let mut tickets = TicketBox::new();
-    let long = Scope {
-        path: vec![b'a'; 4097],
-        rights: Rights::READ,
-    };
+    let long = Scope::new(vec![b'a'; 4097], Rights::READ);
     let faults = [
         tickets.issue("ada", Vec::new(), NOW, 0),
         tickets.issue("ada", Vec::new(), NOW, 30 * 24 * HOUR + 1),
@@ -232,7 +226,7 @@ fn capability(holder: &ServerIdentity) -> Capability {
         copy: xdfs_proto::third_party::CopyId([3; 16]),
         path: b"data/file".to_vec(),
         writes: false,
-        bytes_max: 1000,
+        opens: Opens::File { bytes_max: 1000 },
     }
 }
 
@@ -261,10 +255,7 @@ fn a_capability_is_good_for_its_holder_once_on_one_channel() {
         (redeemed.user.as_str(), redeemed.capability),
         ("ada", Some(granted))
     );
-    let scope = Scope {
-        path: b"data/file".to_vec(),
-        rights: Rights::READ,
-    };
+    let scope = Scope::new(b"data/file".to_vec(), Rights::READ);
     assert_eq!(redeemed.scopes, [scope]);
     the_one_refusal(tickets.redeem(&body, &HERE, NOW));
 }

@@ -33,7 +33,7 @@ pub(super) fn read(profile: Profile, list: &str, base: &str) -> Result<Vec<Scope
         } else if scopes.len() == MAX_SCOPES {
             return Err("the token has too many scopes");
         } else {
-            scopes.push(Scope { path, rights });
+            scopes.push(Scope::new(path, rights));
         }
     }
     Ok(scopes)
@@ -85,10 +85,7 @@ mod tests {
             CREATE => Rights::CREATE,
             _ => Rights::CREATE | Rights::WRITE | Rights::DELETE,
         };
-        Scope {
-            path: path.into(),
-            rights,
-        }
+        Scope::new(path.into(), rights)
     }
 
     #[test]

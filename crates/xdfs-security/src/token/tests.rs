@@ -207,10 +207,7 @@ fn good_tokens_of_each_profile() {
         );
         let expected: Vec<Scope> = expected
             .into_iter()
-            .map(|(path, rights)| Scope {
-                path: path.into(),
-                rights,
-            })
+            .map(|(path, rights)| Scope::new(path.into(), rights))
             .collect();
         assert_eq!(principal.scopes, expected, "{profile}");
     }

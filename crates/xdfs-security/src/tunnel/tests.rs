@@ -202,10 +202,7 @@ fn everybody_has_the_rules_that_are_public() {
     let rules = rules(&[public, group, rule("*", "known.lab", "1")]);
     let anonymous = principal("anonymous", Method::Anonymous);
     let mut scoped = principal("bob", Method::Token);
-    scoped.scopes.push(Scope {
-        path: Vec::new(),
-        rights: Rights::ALL,
-    });
+    scoped.scopes.push(Scope::new(Vec::new(), Rights::ALL));
     let (alice, bob) = (
         principal("alice", Method::Key),
         principal("bob", Method::Key),

@@ -5,6 +5,7 @@
 //! everything else is as in any upload. A server copies its own files without that, and two servers
 //! may move them straight from one to the other ([`Way`]).
 
+mod order;
 mod origin;
 mod third_party;
 mod transfer;
@@ -21,6 +22,7 @@ use xdfs_store::Store;
 use crate::client::Client;
 use crate::remote::RemotePlace;
 
+pub(crate) use self::order::{Failed, LIFE, LOOK_MAX, LOOK_MIN, addresses, impossible, random};
 pub(crate) use self::origin::Origin;
 
 /// How a file gets from one server to another.

@@ -1,43 +1,26 @@
 //! A file that two servers of xDFS copy between themselves, while this process looks on.
 
-use std::net::ToSocketAddrs as _;
 use std::thread;
 use std::time::Duration;
 
 use xdfs_engine::{LimitedBy, Outcome, Passage, Progress, TimeShares};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::third_party::{
-    ADDRESSES_MAX, CopyId, CopyOrder, CopyState, CopyStatus, Delegation, ThirdPartyCall,
+    CopyId, CopyOrder, CopyState, CopyStatus, Delegation, ThirdPartyCall,
 };
 use xdfs_proto::{Code, Fault};
 
-use super::transfer::{Course, impossible};
+use super::order::{Failed, LIFE, LOOK_MAX, LOOK_MIN, addresses, impossible, random};
+use super::transfer::Course;
 use super::{DetachedCopy, ServerFile};
-use crate::address::Address;
 use crate::client::Client;
 use crate::paths::{Answer, Attributes, Call, FileKind, join, last_part};
 use crate::transfer::TransferOptions;
-
-/// Life of a capability: one server connects to the other at once.
-const LIFE: Duration = Duration::from_secs(120);
-/// Pauses between two looks at a copy: the first, and the longest.
-const LOOK_MIN: Duration = Duration::from_millis(2);
-const LOOK_MAX: Duration = Duration::from_millis(200);
 
 /// The two paths of a copy.
 struct Paths {
     source: Vec<u8>,
     target: Vec<u8>,
-}
-
-/// Why a copy didn't succeed.
-enum Failed {
-    /// The server does this for no file: another way may work.
-    Way(Fault),
-    /// Another way may work for this file.
-    Once(Fault),
-    /// The file itself.
-    File(Fault),
 }
 
 /// The end of the part that this process takes in a copy.
@@ -303,40 +286,6 @@ fn is_narrow(status: &CopyStatus) -> bool {
     let is_refused =
         |fault: &Fault| matches!(fault.code, Code::PermissionDenied | Code::PathEscape);
     status.bytes == 0 && status.is_fault_there && fault.is_some_and(is_refused)
-}
-
-/// The addresses of a server, as the other one may reach it: the name first, since it may have
-/// others there, and those that it has here.
-fn addresses(of: &Client) -> Vec<String> {
-    let Address::Host { host, port } = &of.place().address else {
-        return Vec::new();
-    };
-    let shown = |host: &str| match host.contains(':') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
-    };
-    let mut addresses = vec![shown(host)];
-    for found in (host.as_str(), *port)
-        .to_socket_addrs()
-        .into_iter()
-        .flatten()
-    {
-        let address = shown(&found.ip().to_string());
-        if !addresses.contains(&address) {
-            addresses.push(address);
-        }
-    }
-    addresses.truncate(ADDRESSES_MAX);
-    addresses
-}
-
-fn random() -> Result<[u8; 16], Failed> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|_| {
-        let cause = "the system has no randomness";
-        Failed::File(Fault::new(Code::Internal, "copy", cause))
-    })?;
-    Ok(bytes)
 }
 
 fn outcome(status: CopyStatus) -> Outcome {

@@ -15,6 +15,7 @@ use xdfs_proto::{Code, DigestKind, DigestValue, Fault, Retry};
 use xdfs_store::place::{Copied, DirectRequest, Directly};
 use xdfs_store::{Store as _, watched};
 
+use super::order::{OPERATION, impossible};
 use super::origin::look;
 use super::{Origin, ServerFile, Way};
 use crate::client::Client;
@@ -23,7 +24,6 @@ use crate::transfer::{Transfer, TransferOptions};
 
 /// Interval of looks at whether the copy is still wanted.
 const TICK: Duration = Duration::from_millis(100);
-const OPERATION: &str = "copy";
 
 /// The work of the thread.
 pub(super) struct Course {
@@ -57,11 +57,6 @@ impl Client {
         let cancel = move || is_cancelled.store(true, Ordering::Relaxed);
         Ok(Transfer::new(cancel, mailbox, end))
     }
-}
-
-/// Why a file has to go through this process.
-pub(super) fn impossible(cause: &str) -> Fault {
-    Fault::new(Code::Unsupported, OPERATION, cause)
 }
 
 fn cancelled() -> Fault {

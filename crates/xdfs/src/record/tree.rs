@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::shares::{Shares, limited_by};
-use crate::events::{Deletion, SyncStep, TreeResult};
+use crate::events::{Deletion, Passage, SyncStep, TreeResult};
 use crate::tree::SyncResult;
 
 #[derive(Debug, Serialize)]
@@ -31,6 +31,7 @@ pub(super) struct TreeBody<'a> {
     time_shares: Option<Shares>,
     seconds: f64,
     dry_run: bool,
+    way: Option<&'static str>,
 }
 
 impl<'a> TreeBody<'a> {
@@ -65,6 +66,10 @@ impl<'a> TreeBody<'a> {
             time_shares: result.time_shares.map(Shares::from),
             seconds: result.elapsed.as_secs_f64(),
             dry_run,
+            way: result.passage.as_ref().map(|passage| match passage {
+                Passage::Direct => "direct",
+                Passage::Client(_) => "client",
+            }),
         }
     }
 }

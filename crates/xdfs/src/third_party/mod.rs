@@ -6,6 +6,10 @@
 //! quotas, journals, digests and the audit log are those of any transfer.
 
 mod copy;
+mod news;
+mod state;
+mod tree;
+mod way;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,14 +18,16 @@ use std::time::{Duration, Instant};
 
 use xdfs_access::{Access, CurrentAccess, ThirdPartyUser};
 use xdfs_proto::path::{Answer, Call};
-use xdfs_proto::third_party::{CopyId, CopyOrder, Delegation, ThirdPartyCall};
+use xdfs_proto::third_party::{CopyId, CopyOrder, ThirdPartyCall, TreeOrder};
 use xdfs_proto::{Code, Fault};
 use xdfs_security::identity::Fingerprint;
-use xdfs_security::ticket::Capability;
+use xdfs_security::ticket::{Capability, Opens};
 use xdfs_store::Store;
 use xdfs_store::rate::SharedRate;
 
-use self::copy::Copy;
+use self::news::News;
+use self::state::Copy;
+use self::way::Way;
 
 /// Most copies of one user that run at the same time.
 const RUNNING_PER_USER_MAX: usize = 16;
@@ -46,6 +52,17 @@ impl Copies {
             Fault::new(Code::NotFound, operation, cause)
                 .hint("a server forgets copies when it restarts, and a day after their end")
         })
+    }
+
+    /// Running copies of the same tree as this one, which is known too.
+    fn earlier(&self, user: &str, copy: &Arc<Copy>) -> Vec<Arc<Copy>> {
+        let known = self.lock();
+        let own = known.iter().filter(|((own, _), _)| own == user);
+        let others = own
+            .map(|(_, other)| other)
+            .filter(|other| !Arc::ptr_eq(other, copy));
+        let in_the_way = others.filter(|other| other.is_in_the_way(copy));
+        in_the_way.map(Arc::clone).collect()
     }
 
     /// Adds a copy that is about to run; the one that has the identifier already, if there is one.
@@ -111,8 +128,36 @@ impl ThirdPartyStore {
 
     fn answer(&self, call: &ThirdPartyCall) -> Result<Answer, Fault> {
         match call {
-            ThirdPartyCall::Delegate(delegation) => self.delegate(delegation),
+            ThirdPartyCall::Delegate(own) => {
+                let capability = Capability {
+                    holder: Fingerprint(own.holder),
+                    copy: own.copy,
+                    path: own.path.clone(),
+                    writes: own.writes,
+                    opens: Opens::File {
+                        bytes_max: own.bytes_max,
+                    },
+                };
+                self.delegate(capability, own.life_s)
+            }
+            ThirdPartyCall::DelegateTree(own) => {
+                let capability = Capability {
+                    holder: Fingerprint(own.holder),
+                    copy: own.copy,
+                    path: own.path.clone(),
+                    writes: own.writes,
+                    opens: Opens::Tree,
+                };
+                self.delegate(capability, own.life_s)
+            }
             ThirdPartyCall::Start(order) => self.start(order).map(|()| Answer::Done),
+            ThirdPartyCall::StartTree(order) => self.start_tree(order).map(|()| Answer::Done),
+            ThirdPartyCall::TreeStatus(query) => {
+                let copies = &self.copies;
+                let copy = copies.find(self.user.name(), query.copy, "look at the copy")?;
+                let status = copy.tree_status(*query)?;
+                Ok(Answer::TreeStatus(Box::new(status)))
+            }
             ThirdPartyCall::Status(id) => {
                 let copy = self
                     .copies
@@ -127,56 +172,110 @@ impl ThirdPartyStore {
         }
     }
 
-    fn delegate(&self, delegation: &Delegation) -> Result<Answer, Fault> {
-        let capability = Capability {
-            holder: Fingerprint(delegation.holder),
-            copy: delegation.copy,
-            path: delegation.path.clone(),
-            writes: delegation.writes,
-            bytes_max: delegation.bytes_max,
-        };
-        let life = Duration::from_secs(delegation.life_s.into());
+    fn delegate(&self, capability: Capability, life_s: u32) -> Result<Answer, Fault> {
+        let path = capability.path.clone();
+        let life = Duration::from_secs(life_s.into());
         let issued = self.access().delegate(&self.user, capability, life);
         issued
             .map(Answer::Capability)
-            .map_err(|fault| fault.path(&delegation.path))
+            .map_err(|fault| fault.path(&path))
     }
 
     fn start(&self, order: &CopyOrder) -> Result<(), Fault> {
         let started = self.begin(order);
         let code = started.as_ref().err().map(|fault| fault.code);
         let paths = [&*order.here, &*order.there];
-        self.user.started(order.sends, order.copy, paths, code);
+        let operation = match order.sends {
+            true => "send",
+            false => "fetch",
+        };
+        self.user.started(operation, order.copy, paths, code);
         started
+    }
+
+    fn start_tree(&self, order: &TreeOrder) -> Result<(), Fault> {
+        let started = self.begin_tree(order);
+        let code = started.as_ref().err().map(|fault| fault.code);
+        let paths = [&*order.here, &*order.there];
+        let operation = match (order.synchronises, order.sends) {
+            (false, true) => "send a tree",
+            (false, false) => "fetch a tree",
+            (true, true) => "synchronise a tree there",
+            (true, false) => "synchronise a tree here",
+        };
+        self.user.started(operation, order.copy, paths, code);
+        started
+    }
+
+    /// Adds a copy that is about to run. Returns whether it is one: the call may have been made
+    /// again in another session.
+    fn add(&self, id: CopyId, copy: &Arc<Copy>, is_detached: bool) -> Result<bool, Fault> {
+        if self.copies.add(self.user.name(), id, copy)?.is_some() {
+            return Ok(false);
+        }
+        if !is_detached {
+            let attached = self.attached.lock();
+            let mut attached = attached.unwrap_or_else(PoisonError::into_inner);
+            attached.retain(|copy| copy.ended_for().is_none());
+            attached.push(Arc::clone(copy));
+        }
+        Ok(true)
     }
 
     fn begin(&self, order: &CopyOrder) -> Result<(), Fault> {
         self.access().check_copies(&self.user, order.sends)?;
         let copy = Arc::new(Copy::new(Instant::now()));
-        if self
-            .copies
-            .add(self.user.name(), order.copy, &copy)?
-            .is_some()
-        {
-            // The call was made again in another session.
+        if !self.add(order.copy, &copy, order.detached)? {
             return Ok(());
-        }
-        if !order.detached {
-            let attached = self.attached.lock();
-            let mut attached = attached.unwrap_or_else(PoisonError::into_inner);
-            attached.retain(|copy| copy.ended_for().is_none());
-            attached.push(Arc::clone(&copy));
         }
         let run = copy::Run {
             copy: Arc::clone(&copy),
             order: order.clone(),
             store: Arc::clone(&self.inner),
-            user: self.user.clone(),
-            access: self.access(),
-            identity: self.current.signer(),
-            rate: self.rate.clone(),
+            way: Way {
+                user: self.user.clone(),
+                access: self.access(),
+                identity: self.current.signer(),
+                rate: self.rate.clone(),
+                sends: order.sends,
+                channels: order.channels,
+                key: order.key,
+                capability: order.capability.clone(),
+                addresses: order.addresses.clone(),
+            },
         };
         // It inherits the ids that this thread has taken on.
+        run.spawn().inspect_err(|fault| copy.fail(fault.clone()))
+    }
+
+    fn begin_tree(&self, order: &TreeOrder) -> Result<(), Fault> {
+        self.access().check_copies(&self.user, order.sends)?;
+        let work = tree::read(order)?;
+        let news = News::new(!order.detached);
+        let roots = [order.here.clone(), order.there.clone()];
+        let copy = Arc::new(Copy::of_tree(Instant::now(), news, roots));
+        if !self.add(order.copy, &copy, order.detached)? {
+            return Ok(());
+        }
+        let run = tree::Run {
+            copy: Arc::clone(&copy),
+            earlier: self.copies.earlier(self.user.name(), &copy),
+            order: order.clone(),
+            work,
+            store: Arc::clone(&self.inner),
+            way: Way {
+                user: self.user.clone(),
+                access: self.access(),
+                identity: self.current.signer(),
+                rate: self.rate.clone(),
+                sends: order.sends,
+                channels: order.channels,
+                key: order.key,
+                capability: order.capability.clone(),
+                addresses: order.addresses.clone(),
+            },
+        };
+        // As do those of the sessions that it opens.
         run.spawn().inspect_err(|fault| copy.fail(fault.clone()))
     }
 }

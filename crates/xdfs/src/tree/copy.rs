@@ -11,18 +11,29 @@ use xdfs_store::tree_journal::Root;
 use super::announced::AnnouncedTree;
 use super::apart::{self, Asked};
 use super::ends::Ends;
-use super::journal;
+use super::journal::{self, JournalWriter};
 use super::moving::Report;
 use super::namespace::{FoundName, Namespace};
 use super::options::{PackSizes, TreeOptions};
 use super::run::TreeRun;
 use super::session::TreeSession;
+use super::straight::TreeErrand;
+use super::tracker::Claims;
 use crate::events::{Observer, TreeResult};
 use crate::paths::{FileKind, join};
 use crate::skip::Skip;
 
 /// Time until the source is counted: a copy that is over by then needs no total.
 const COUNTED_AFTER: Duration = Duration::from_millis(500);
+
+/// The directory that a tree goes to, if that is decided already.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExactRoot {
+    /// It was there before, and keeps its metadata.
+    pub(crate) keeps_root: bool,
+    /// An earlier attempt may have left entries of the tree.
+    pub(crate) again: bool,
+}
 
 /// Copies the tree `source` to `named`: into it if it is an existing directory and `source` doesn't
 /// end in a slash, otherwise under that name. `session` is that with the server of the target or,
@@ -31,6 +42,16 @@ pub(super) fn copy(
     session: &TreeSession<'_>,
     source: &Namespace<'_>,
     named: &Namespace<'_>,
+    options: &TreeOptions,
+    observer: &mut dyn Observer,
+) -> Result<TreeResult, Fault> {
+    copy_to(session, (source, named, None), options, observer)
+}
+
+/// Copies the tree likewise; with an exact root, to the path `named` and nowhere else.
+pub(super) fn copy_to(
+    session: &TreeSession<'_>,
+    (source, named, exact): (&Namespace<'_>, &Namespace<'_>, Option<ExactRoot>),
     options: &TreeOptions,
     observer: &mut dyn Observer,
 ) -> Result<TreeResult, Fault> {
@@ -43,7 +64,10 @@ pub(super) fn copy(
     let mut report = Report::new(observer, Ends::of(source, named));
     let began = Instant::now();
     // In a directory that exists it keeps its name. What is there is asked in the same round trip.
-    let inside = named.with_root(join(named.root(), last_name(source.root())));
+    let inside = match exact {
+        Some(_) => named.with_root(named.root().to_vec()),
+        None => named.with_root(join(named.root(), last_name(source.root()))),
+    };
     let mut asked = None;
     if named.is_remote() && options.skip != Skip::Never {
         inside.begin_listing();
@@ -89,6 +113,9 @@ pub(super) fn copy(
     };
     match (earlier, &there) {
         (Some(earlier), _) => root = earlier,
+        (None, Ok(Some(found))) if found.kind == FileKind::Directory && exact.is_some() => {
+            root.was_there = exact.is_some_and(|exact| exact.keeps_root);
+        }
         (None, Ok(Some(found))) if found.kind == FileKind::Directory => {
             root.path = inside.root().to_vec();
             if named.is_remote() && root.path == named.root() {
@@ -115,7 +142,9 @@ pub(super) fn copy(
         .is_some_and(|announced| announced.is_by_size);
     // What --force replaces may look like what takes its place.
     run.follow_sessions(&mut report, !options.parameters.overwrite);
-    let (mut claims, mut has_run, mut has_doubts) = (false, false, false);
+    let has_run_before = exact.is_some_and(|exact| exact.again);
+    let (mut claims, mut has_run, mut has_doubts) = (false, has_run_before, false);
+    let keeps_root = root.was_there;
     if let Some(writer) = &mut writer {
         writer.begin(root, &mut report);
         (claims, has_run) = (writer.is_usable, writer.index.has_run());
@@ -132,6 +161,22 @@ pub(super) fn copy(
         _ => true,
     };
     run.skips_existing = has_target && skips;
+    let errand = TreeErrand {
+        session,
+        source,
+        target: &target,
+        keeps_root,
+        again: has_run,
+    };
+    if exact.is_none()
+        && let Some(ended) = errand.copy(options, &mut report)
+    {
+        if !report.is_stopped() {
+            ended?;
+        }
+        return finish(writer, &target, report);
+    }
+    source.check_kept_alone(&target, options, "copy")?;
     if options.parameters.dry_run {
         run.has_root = target.find_root()?.is_some();
         if !run.has_root {
@@ -169,6 +214,21 @@ pub(super) fn copy(
     }
     run.count_unkept_owners(&mut report);
     report.finish(options.owner)
+}
+
+/// The end of a copy that the servers have made.
+fn finish(
+    writer: Option<JournalWriter>,
+    target: &Namespace<'_>,
+    mut report: Report<'_>,
+) -> Result<TreeResult, Fault> {
+    if let Some(mut writer) = writer.filter(|_| !report.is_stopped()) {
+        let root = writer.ask_for_root(target);
+        writer.learn_root(root)?;
+        let is_whole = report.result.failed == 0;
+        writer.finish(is_whole, Claims::default(), &mut report)?;
+    }
+    report.finish_of_others()
 }
 
 /// The last name of a path; empty if it ends in a slash, `.` or `..`.

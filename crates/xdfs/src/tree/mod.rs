@@ -11,6 +11,7 @@ mod apart;
 mod copy;
 mod count;
 mod ends;
+mod errand;
 mod feed;
 mod fetching;
 mod filter;
@@ -35,11 +36,13 @@ mod run;
 mod scan;
 pub(crate) mod session;
 mod space;
+mod straight;
 mod sync;
 mod tracker;
 mod unsynced;
 mod version;
 
+pub(crate) use copy::ExactRoot;
 pub use filter::{FileLimits, Filter, FilterRule};
 pub use options::{Durability, TreeOptions};
 pub use sync::{Compare, DeletionConsent, DeletionRisk, SyncOptions, SyncResult};
@@ -101,9 +104,10 @@ impl Client {
     }
 
     /// Copies the tree `source` of another server, or of another directory of this one, to
-    /// `target`, a path on the server, like [`Client::upload_tree`]. Small files pass this process
-    /// in packs, if both servers have them and the files don't go without it (see
-    /// [`Way`](crate::Way)).
+    /// `target`, a path on the server, like [`Client::upload_tree`]. If one of two servers may
+    /// connect to the other, the tree goes straight from one to the other, and this process looks
+    /// on. Otherwise small files pass this process in packs, if both servers have them and the
+    /// files don't go without it (see [`Way`](crate::Way)).
     ///
     /// # Errors
     /// As [`Client::upload_tree`]; or the options ask for what one of the servers doesn't preserve.
@@ -114,12 +118,35 @@ impl Client {
         options: &TreeOptions,
         observer: &mut dyn Observer,
     ) -> Result<TreeResult, Fault> {
+        self.copy_tree_between(source, target, options, None, observer)
+    }
+
+    /// Copies the tree to the directory `target` itself, whether it exists or not.
+    pub(crate) fn copy_tree_exactly(
+        &self,
+        source: &ServerFile,
+        target: &[u8],
+        options: &TreeOptions,
+        exact: ExactRoot,
+        observer: &mut dyn Observer,
+    ) -> Result<TreeResult, Fault> {
+        self.copy_tree_between(source, target, options, Some(exact), observer)
+    }
+
+    fn copy_tree_between(
+        &self,
+        source: &ServerFile,
+        target: &[u8],
+        options: &TreeOptions,
+        exact: Option<ExactRoot>,
+        observer: &mut dyn Observer,
+    ) -> Result<TreeResult, Fault> {
         let client = source.client()?;
         let there = TreeSession::with_source(&client, source, options);
         let session = TreeSession::new(self, options);
         let from = Namespace::origin(&there, source).following(options.follow_links);
         let to = Namespace::remote(&session, target.to_vec());
         from.check_kept(&to, options, "copy")?;
-        copy::copy(&session, &from, &to, options, observer)
+        copy::copy_to(&session, (&from, &to, exact), options, observer)
     }
 }

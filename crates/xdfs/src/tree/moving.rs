@@ -523,8 +523,25 @@ impl<'a> Report<'a> {
         }
     }
 
+    /// Passes on an event of a tree that others move.
+    pub(super) fn pass(&mut self, event: TreeEvent<'_>) {
+        self.notify(event);
+    }
+
     fn notify(&mut self, event: TreeEvent<'_>) {
         self.stopped |= self.observer.on_tree(event) == ControlFlow::Break(());
+    }
+
+    /// The end of a tree that others have moved, and warned about.
+    ///
+    /// # Errors
+    /// The observer stopped it.
+    pub(super) fn finish_of_others(mut self) -> Result<TreeResult, Fault> {
+        if self.stopped {
+            return Err(stopped());
+        }
+        self.result.elapsed = self.began.elapsed();
+        Ok(self.result)
     }
 
     /// The end of a run, in which owners were to be kept if `has_owners`.
@@ -536,9 +553,7 @@ impl<'a> Report<'a> {
             return Err(full);
         }
         if self.stopped {
-            let cause = "it was stopped";
-            return Err(Fault::new(Code::Cancelled, "copy", cause)
-                .hint("run the same command again to resume"));
+            return Err(stopped());
         }
         self.result.elapsed = self.began.elapsed();
         let existing = self.tracker.existing.min(self.result.directories);
@@ -590,6 +605,11 @@ impl<'a> Report<'a> {
         }
         Ok(self.result)
     }
+}
+
+fn stopped() -> Fault {
+    Fault::new(Code::Cancelled, "copy", "it was stopped")
+        .hint("run the same command again to resume")
 }
 
 /// A pack in flight from or to a server, or the result of one at a local target.

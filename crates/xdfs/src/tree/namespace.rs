@@ -169,6 +169,11 @@ impl<'a> Namespace<'a> {
         self.session.is_some()
     }
 
+    /// The tree as one whose files go to another server.
+    pub(super) fn server(&self) -> Option<&'a ServerFile> {
+        self.origin
+    }
+
     /// The session with its server.
     pub(super) fn session(&self) -> Option<&'a TreeSession<'a>> {
         self.session
@@ -214,11 +219,47 @@ impl<'a> Namespace<'a> {
         options: &TreeOptions,
         operation: &str,
     ) -> Result<(), Fault> {
+        let keeps_packs = self.packs_for(target, options) || self.may_go_straight(target);
+        self.check_kept_if(keeps_packs, target, options, operation)
+    }
+
+    /// Refuses the same, once it is certain that the servers don't move the tree by themselves.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`].
+    pub(super) fn check_kept_alone(
+        &self,
+        target: &Self,
+        options: &TreeOptions,
+        operation: &str,
+    ) -> Result<(), Fault> {
+        self.check_kept_if(self.packs_for(target, options), target, options, operation)
+    }
+
+    /// Whether the servers may be able to move the tree by themselves.
+    fn may_go_straight(&self, target: &Self) -> bool {
+        let (Some(origin), Some(session)) = (self.origin, target.session) else {
+            return false;
+        };
+        let there = session.client.place();
+        origin.way() != Way::Client
+            && origin.place().address.speaks_xdfs()
+            && there.address.speaks_xdfs()
+            && !there.shares_session(origin.place())
+    }
+
+    fn check_kept_if(
+        &self,
+        keeps_packs: bool,
+        target: &Self,
+        options: &TreeOptions,
+        operation: &str,
+    ) -> Result<(), Fault> {
         let refused = |what: &str| {
             let cause = format!("{what} can't be kept between these two servers in this way");
             Err(Fault::new(Code::InvalidArgument, operation, cause).path(target.root()))
         };
-        if options.keeps_more() && !self.packs_for(target, options) {
+        if options.keeps_more() && !keeps_packs {
             return refused("owners, extended attributes and access times");
         }
         let ends = [self.traits(), target.traits()];

@@ -202,7 +202,7 @@ impl<'a> TreeSession<'a> {
     ///
     /// # Errors
     /// There were too many, or the user doesn't want one.
-    fn pause(&self, count: &mut u32, fault: &Fault) -> Result<(), Fault> {
+    pub(super) fn pause(&self, count: &mut u32, fault: &Fault) -> Result<(), Fault> {
         if *count >= self.policy.retries_max {
             return Err(fault.clone());
         }

@@ -1,11 +1,15 @@
-//! Capabilities: one file, one direction, for the server with one key, once.
+//! Capabilities: one file or tree, one direction, for the server with one key, once.
 
 use std::fs;
 use std::sync::Arc;
 
 use xdfs::security::Credential;
-use xdfs::{Answer, Call, Code, Fault, LocalPlace, TransferOptions};
-use xdfs_proto::third_party::{CopyId, CopyOrder, Delegation, ThirdPartyCall};
+use xdfs::{
+    Answer, Call, Code, Fault, LocalPlace, OpenOptions, Silent, TransferOptions, TreeOptions,
+};
+use xdfs_proto::third_party::{
+    CopyId, CopyOrder, Delegation, ThirdPartyCall, TreeDelegation, TreeOrder,
+};
 use xdfs_security::identity::ServerIdentity;
 
 use crate::world::{Visit, World, assert_same, finish};
@@ -166,4 +170,253 @@ fn a_capability_has_an_end() {
         wrong.life_s = life_s;
         assert!(issue(&owner, wrong).is_err());
     }
+}
+
+/// A visit by a capability for a tree.
+fn tree(world: &World, owner: &Visit, path: &str, writes: bool) -> Visit {
+    let holder = holder();
+    let own = TreeDelegation {
+        copy: CopyId([7; 16]),
+        writes,
+        holder: holder.fingerprint().0,
+        life_s: 60,
+        path: path.into(),
+    };
+    let call = Call::ThirdParty(ThirdPartyCall::DelegateTree(Box::new(own)));
+    match owner.connect().unwrap().call(call).unwrap() {
+        Answer::Capability(text) => by(world, &text, &holder),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn stat(path: &str) -> Call {
+    Call::Stat {
+        path: path.into(),
+        follow: true,
+    }
+}
+
+/// A refusal of any kind: by the rights, or by the way that a path takes.
+#[track_caller]
+fn shut<T: std::fmt::Debug>(result: Result<T, Fault>) {
+    let code = result.unwrap_err().code;
+    assert!(
+        matches!(
+            code,
+            Code::PermissionDenied | Code::PathEscape | Code::NotFound
+        ),
+        "{code}"
+    );
+}
+
+fn world_with_trees() -> World {
+    let world = World::new();
+    for (name, content) in [
+        ("tree/d/f", "inside"),
+        ("other/f", "outside"),
+        ("tree2", "beside"),
+    ] {
+        let path = world.path("root").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    std::os::unix::fs::symlink("../other", world.path("root/tree/out")).unwrap();
+    std::os::unix::fs::symlink("d", world.path("root/tree/in")).unwrap();
+    world
+}
+
+#[test]
+fn a_capability_reads_its_tree_and_nothing_else() {
+    let world = world_with_trees();
+    let owner = world.visit("owner", vec![world.owner_key()]);
+    let visit = || tree(&world, &owner, "/tree", false);
+    let got = world.path("client/got");
+    let client = visit().connect().unwrap();
+    let options = TreeOptions::default();
+    client
+        .download_tree(b"/tree", &got, &options, &mut Silent)
+        .unwrap();
+    assert_eq!(fs::read(got.join("d/f")).unwrap(), b"inside");
+    assert_eq!(
+        fs::read_link(got.join("out")).unwrap().to_str(),
+        Some("../other")
+    );
+    client.call(stat("/tree/in/f")).unwrap();
+    for path in [
+        "/",
+        "/other",
+        "/other/f",
+        "/tree2",
+        "/tree/../other/f",
+        "/tree/out/f",
+        "/tree/out",
+    ] {
+        shut(client.call(stat(path)));
+        shut(
+            client
+                .open_file(path.as_bytes(), &OpenOptions::reading())
+                .map(drop),
+        );
+        let list = Call::List {
+            path: path.into(),
+            cursor: Vec::new(),
+            entries_max: 9,
+        };
+        shut(client.call(list));
+    }
+    for path in ["/other/f", "/tree/out/f", "/tree/../tree2", "/tree2"] {
+        shut(visit().download(path, &got.join("x")));
+    }
+    for root in ["/other", "/tree/out/", "/tree/../other"] {
+        let client = visit().connect().unwrap();
+        let result = client.download_tree(root.as_bytes(), &got.join("y"), &options, &mut Silent);
+        assert!(result.is_err(), "{root}");
+    }
+    assert!(!got.join("y").exists());
+    // It changes nothing, and opens neither files for writing nor anything beyond the store.
+    shut(
+        client
+            .open_file(b"/tree/d/f", &OpenOptions::writing())
+            .map(drop),
+    );
+    shut(zeros(&visit(), "/tree/new", 10));
+    shut(zeros(&visit(), "/tree/d/f", 10));
+    let more = TreeDelegation {
+        copy: CopyId([9; 16]),
+        writes: true,
+        holder: [1; 32],
+        life_s: 60,
+        path: b"/tree".to_vec(),
+    };
+    let order = TreeOrder {
+        copy: CopyId([9; 16]),
+        synchronises: true,
+        sends: false,
+        detached: true,
+        keeps_root: false,
+        again: false,
+        channels: 0,
+        key: [0; 32],
+        capability: "x".into(),
+        addresses: vec!["192.0.2.1:2799".into()],
+        here: b"/tree".to_vec(),
+        there: b"/tree".to_vec(),
+        options: "{}".into(),
+    };
+    let path = || b"/tree/d/f".to_vec();
+    for call in [
+        Call::RemoveFile { path: path() },
+        Call::RemoveTree {
+            path: b"/tree/d".to_vec(),
+        },
+        Call::MakeDirectory {
+            path: b"/tree/made".to_vec(),
+            mode: None,
+            parents: false,
+        },
+        Call::Rename {
+            from: path(),
+            to: b"/tree/g".to_vec(),
+            overwrite: false,
+        },
+        Call::SetMode {
+            path: path(),
+            mode: 0o777,
+        },
+        Call::Symlink {
+            target: b"x".to_vec(),
+            path: b"/tree/made".to_vec(),
+        },
+        Call::Truncate {
+            path: path(),
+            length: 0,
+        },
+        Call::ThirdParty(ThirdPartyCall::DelegateTree(Box::new(more))),
+        Call::ThirdParty(ThirdPartyCall::StartTree(Box::new(order))),
+    ] {
+        refused(client.call(call), Code::PermissionDenied);
+    }
+    let source = world.path("client/send");
+    fs::create_dir_all(&source).unwrap();
+    fs::write(source.join("x"), b"x").unwrap();
+    let client = visit().connect().unwrap();
+    let sent = client.upload_tree(&source, b"/tree/d/", &options, &mut Silent);
+    assert!(sent.is_err() || sent.unwrap().failed > 0);
+    assert!(!world.path("root/tree/d/send").exists());
+    assert_eq!(fs::read(world.path("root/tree/d/f")).unwrap(), b"inside");
+    // One for a file opens no tree.
+    let holder = holder();
+    let text = issue(&owner, delegation(&holder, "/tree", false)).unwrap();
+    let client = by(&world, &text, &holder).connect().unwrap();
+    let result = client.download_tree(b"/tree", &got.join("z"), &options, &mut Silent);
+    refused(result.map(drop), Code::PermissionDenied);
+}
+
+#[test]
+fn a_capability_changes_its_tree_and_nothing_else() {
+    let world = world_with_trees();
+    let owner = world.visit("owner", vec![world.owner_key()]);
+    let visit = || tree(&world, &owner, "/tree", true);
+    let source = world.path("client/send");
+    fs::create_dir_all(source.join("d")).unwrap();
+    fs::write(source.join("d/g"), b"sent").unwrap();
+    std::os::unix::fs::symlink("/anywhere", source.join("link")).unwrap();
+    let options = TreeOptions::default();
+    let client = visit().connect().unwrap();
+    let slash = std::path::PathBuf::from(format!("{}/", source.display()));
+    let sent = client
+        .upload_tree(&slash, b"/tree", &options, &mut Silent)
+        .unwrap();
+    assert_eq!((sent.files, sent.others, sent.failed), (1, 1, 0));
+    assert_eq!(fs::read(world.path("root/tree/d/g")).unwrap(), b"sent");
+    // A link leads outside, also one that came with the tree.
+    for root in ["/other", "/tree/out/", "/tree/../other", "/new", "/"] {
+        let client = visit().connect().unwrap();
+        let sent = client.upload_tree(&slash, root.as_bytes(), &options, &mut Silent);
+        assert!(sent.is_err() || sent.unwrap().failed > 0, "{root}");
+    }
+    assert!(!world.path("root/other/d").exists() && !world.path("root/new").exists());
+    assert!(!world.path("root/d").exists());
+    shut(zeros(&visit(), "/tree/out/f", 10));
+    shut(zeros(&visit(), "/tree2", 10));
+    for path in ["/other/f", "/tree/out/f", "/tree/../other/f", "/tree2"] {
+        shut(client.call(Call::RemoveFile { path: path.into() }));
+        let moved = Call::Rename {
+            from: b"/tree/d/g".to_vec(),
+            to: path.into(),
+            overwrite: true,
+        };
+        shut(client.call(moved));
+        let linked = Call::Link {
+            existing: path.into(),
+            path: b"/tree/linked".to_vec(),
+        };
+        shut(client.call(linked));
+        let copied = Call::Copy {
+            from: path.into(),
+            to: b"/tree/copied".to_vec(),
+            overwrite: true,
+        };
+        shut(client.call(copied));
+    }
+    assert_eq!(fs::read(world.path("root/other/f")).unwrap(), b"outside");
+    assert_eq!(fs::read(world.path("root/tree2")).unwrap(), b"beside");
+    // The content of the tree isn't shown to a server that sends.
+    let got = world.path("client/got");
+    shut(visit().download("/tree/d/f", &got));
+    shut(
+        client
+            .open_file(b"/tree/d/f", &OpenOptions::reading())
+            .map(drop),
+    );
+    let result = client.download_tree(b"/tree", &got, &options, &mut Silent);
+    assert!(result.is_err() || result.unwrap().failed > 0);
+    assert!(!got.join("d/f").exists());
+    client.call(stat("/tree/d/g")).unwrap();
+    client
+        .call(Call::RemoveTree {
+            path: b"/tree/d".to_vec(),
+        })
+        .unwrap();
+    assert!(!world.path("root/tree/d").exists());
 }

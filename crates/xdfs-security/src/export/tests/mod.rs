@@ -39,10 +39,9 @@ fn anonymous() -> Principal {
 }
 
 fn scoped(name: &str, scopes: &[(&str, Rights)]) -> Principal {
-    let scopes = scopes.iter().map(|(path, rights)| Scope {
-        path: path.as_bytes().to_vec(),
-        rights: *rights,
-    });
+    let scopes = scopes
+        .iter()
+        .map(|(path, rights)| Scope::new(path.as_bytes().to_vec(), *rights));
     Principal {
         method: Method::Token,
         scopes: scopes.collect(),

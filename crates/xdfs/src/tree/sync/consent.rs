@@ -10,6 +10,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use xdfs_proto::third_party::RemovalQuestion;
 use xdfs_proto::{Code, Fault};
 
 use super::backup::Backup;
@@ -51,6 +52,22 @@ pub enum DeletionRisk {
         /// Number of names at the target.
         names_at_target: u64,
     },
+}
+
+impl From<&RemovalQuestion> for DeletionRisk {
+    fn from(question: &RemovalQuestion) -> Self {
+        match question {
+            RemovalQuestion::NamedLikeSource(name) => Self::NamedLikeSource { name: name.clone() },
+            RemovalQuestion::NothingInCommon(entries) => {
+                Self::NothingInCommon { entries: *entries }
+            }
+            RemovalQuestion::Root(names) => Self::Root { names: *names },
+            RemovalQuestion::Share(names, names_at_target) => Self::Share {
+                names: *names,
+                names_at_target: *names_at_target,
+            },
+        }
+    }
 }
 
 impl fmt::Display for DeletionRisk {
@@ -131,6 +148,11 @@ impl DeletionConsent {
         decide: impl Fn(&DeletionRisk) -> Result<(), Fault> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(decide))
+    }
+
+    /// Whether there is consent, for a target that a server looks at.
+    pub(in crate::tree) fn gives(&self, risk: &DeletionRisk) -> bool {
+        (self.0)(risk).is_ok()
     }
 
     /// Whether there is consent.

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use xdfs_engine::TransferParameters;
+use xdfs_proto::third_party::TreeFigures;
 use xdfs_proto::{Code, DigestKind, Fault};
 
 use super::announced::AnnouncedTree;
@@ -32,6 +33,7 @@ use super::namespace::Namespace;
 use super::options::{Durability, PackSizes, TreeOptions};
 use super::run::TreeRun;
 use super::session::TreeSession;
+use super::straight::{TreeErrand, TreeRequest};
 use crate::between::ServerFile;
 use crate::client::Client;
 use crate::events::{Deletion, Observer, SyncStep, TreeResult};
@@ -215,6 +217,19 @@ fn run(
         let at_source = (source, way_to_source);
         apart::check(OPERATION, (target, root), at_source, filter)?;
     }
+    let errand = TreeErrand {
+        session,
+        source,
+        target,
+        keeps_root: false,
+        again: target_root.is_some(),
+    };
+    let mut report = Report::new(observer, Ends::of(source, target));
+    report.result.target = target.root().to_vec();
+    if let Some(ended) = between_servers(&errand, options, &mut report) {
+        return finish(ended, report);
+    }
+    source.check_kept_alone(target, &options.tree, OPERATION)?;
     let backup = options.backup.as_ref();
     if backup.is_some() && !target.traits().hard_links {
         let cause =
@@ -234,8 +249,6 @@ fn run(
             target.end_listing();
         }
     }
-    let mut report = Report::new(observer, Ends::of(source, target));
-    report.result.target = target.root().to_vec();
     report.marks_suffice = options.compare == Compare::SizeAndTime;
     let carried = TreeOptions {
         parameters: TransferParameters {
@@ -283,6 +296,44 @@ fn run(
     Ok(SyncResult {
         tree,
         ..sync.counts
+    })
+}
+
+/// Has two servers synchronise their trees; `None` if they go through this process.
+fn between_servers(
+    errand: &TreeErrand<'_>,
+    options: &SyncOptions,
+    report: &mut Report<'_>,
+) -> Option<Result<TreeFigures, Fault>> {
+    let sent = SyncOptions {
+        tree: TreeErrand::ordered(&options.tree),
+        ..options.clone()
+    };
+    let request = TreeRequest {
+        options: serde_json::to_string(&sent).ok()?,
+        synchronises: true,
+        // A directory for backups may be anywhere, and consent depends on what is above the tree.
+        may_send: !options.tree.owner
+            && options.backup.is_none()
+            && (!options.delete || options.force || options.delete_max.is_some()),
+        consents: &|question| options.consent.gives(&DeletionRisk::from(question)),
+    };
+    errand.run(&options.tree, &request, report)
+}
+
+/// The end of a synchronisation that two servers have made.
+fn finish(ended: Result<TreeFigures, Fault>, report: Report<'_>) -> Result<SyncResult, Fault> {
+    let figures = match ended {
+        Err(fault) if !report.is_stopped() => return Err(fault),
+        ended => ended.unwrap_or_default(),
+    };
+    Ok(SyncResult {
+        tree: report.finish_of_others()?,
+        replaced: figures.replaced,
+        set: figures.set,
+        renamed: figures.renamed,
+        deleted: figures.deleted,
+        kept: figures.kept,
     })
 }
 
