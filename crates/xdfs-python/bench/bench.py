@@ -109,7 +109,7 @@ class Site:
         self.served.mkdir()
         self.port = free_port()
         listen = ["--listen", f"127.0.0.1:{self.port}", "--root", str(self.served), "--insecure"]
-        self.processes = [subprocess.Popen([args.program, "serve", *listen])]
+        self.processes = [subprocess.Popen([args.program, "serve", *listen], stderr=subprocess.DEVNULL)]
         wait_for_port(self.port)
         self.ssh_port = self._sshd()
 
@@ -239,6 +239,9 @@ def zarr_store(site):
         array[:] = data
         assert (zarr.open_array(store, mode="r")[:] == data).all()
 
+    # The rival makes no folders: it gets them for nothing.
+    for number in range(site.args.chunks):
+        (site.served / "sftp0" / "c" / str(number)).mkdir(parents=True)
     fs = site.xdfs(Relay(site.port, delay).port, asynchronous=True)
     sftp = AsyncFileSystemWrapper(site.sftp(Relay(site.ssh_port, delay).port))
     own = median(site.args.turns, lambda n: through(fs, f"/zarr{n}"))
