@@ -43,6 +43,7 @@ mod progress;
 mod proxy;
 mod rate;
 mod remotes;
+mod replicas;
 mod report;
 mod secret;
 mod serve;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use xdfs::operations::path::{local_name, of_file_url};
 use xdfs::settings::ClientConfig;
-use xdfs::{Code, Fault, RemotePlace};
+use xdfs::{Code, Fault, RemotePlace, ReplicaSet};
 
 /// One end of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,9 +112,13 @@ pub(crate) fn check_meant_here<'w>(
     }
 }
 
-/// A word of the command line as it is shown: a URL without its password.
+/// A word of the command line as it is shown: a URL, or each of several, without its password.
 pub(crate) fn shown(word: &OsStr) -> String {
-    RemotePlace::without_password(&word.to_string_lossy())
+    let text = word.to_string_lossy();
+    let parts = ReplicaSet::parts(&text);
+    let shown = parts.unwrap_or_else(|| vec![&text]);
+    let shown = shown.into_iter().map(RemotePlace::without_password);
+    shown.collect::<Vec<_>>().join(",")
 }
 
 /// The scheme if `text` looks like a URL.
@@ -196,6 +200,17 @@ mod tests {
             "xdfs://h/%",
         ] {
             assert_eq!(parse(bad).unwrap_err().code, Code::InvalidArgument, "{bad}");
+        }
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        for (word, text) in [
+            ("ftp://u:p@h/f", "ftp://u@h/f"),
+            ("ftp://u:p@h/f,ftp://v:q,r@i/f", "ftp://u@h/f,ftp://v@i/f"),
+            ("a,b", "a,b"),
+        ] {
+            assert_eq!(shown(OsStr::new(word)), text);
         }
     }
 

@@ -14,7 +14,7 @@ use xdfs::record::{Record, Totals};
 use xdfs::security::FirstUse;
 use xdfs::{
     Deletion, DigestValue, Fault, Passage, PathDecision, Progress, Quoting, RemotePlace,
-    StandardOutput, SyncResult, SyncStep, TransferResult, TreeResult,
+    ReplicaSet, ReplicaShare, StandardOutput, SyncResult, SyncStep, TransferResult, TreeResult,
 };
 
 use crate::console::{Console, printable, wants_color, warning_text};
@@ -67,6 +67,11 @@ impl Label {
 
     /// The source in messages about it: its path, on this side and on the server.
     pub(crate) fn name(&self) -> String {
+        if let Some(Ok(places)) = ReplicaSet::listed(&self.source)
+            && let Some(first) = places.first()
+        {
+            return Quoting::Plain.text(&first.path);
+        }
         let place = Some(&self.source).filter(|source| RemotePlace::is_remote(source));
         match place.and_then(|url| url.parse::<RemotePlace>().ok()) {
             // The whole server.
@@ -211,6 +216,24 @@ impl Reporter {
     /// Reports a problem that doesn't stop the run.
     pub(crate) fn warn(&mut self, fault: &Fault) {
         self.console.info(&warning_text(fault));
+    }
+
+    /// Reports that a source of a file that has several isn't used any more.
+    pub(crate) fn source_dropped(&mut self, source: &RemotePlace, fault: &Fault) {
+        let fault = warning_text(fault);
+        let reason = fault.strip_prefix("warning: ").unwrap_or(&fault);
+        let text = format!("warning: {source} is not used any more: {reason}");
+        self.console.info(&printable(&text));
+    }
+
+    /// Reports what came from a source of a file that has several.
+    pub(crate) fn source_share(&mut self, label: &Label, share: &ReplicaShare) {
+        if self.json {
+            self.print(&Record::source(&label.target, share).line());
+        } else {
+            let size = human::size(share.bytes);
+            self.console.info(&format!("from {}: {size}", share.place));
+        }
     }
 
     /// Starts to follow a file.

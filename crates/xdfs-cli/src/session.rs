@@ -19,6 +19,7 @@ use crate::flags::{OutputFlags, SessionFlags, StripeFlags};
 use crate::interrupt::Interrupt;
 use crate::paths::wildcards;
 use crate::place::Place;
+use crate::replicas::SeveralSources;
 use crate::report::{Label, Reporter};
 
 /// Interval of checks for an interrupt, and of progress drawing.
@@ -36,6 +37,8 @@ pub(crate) struct Connector {
     pub(crate) flags: SessionFlags,
     /// Files are striped.
     stripes: Option<Stripes>,
+    /// Files that several servers have.
+    several: Option<Arc<SeveralSources>>,
     spare: Arc<Mutex<Vec<(RemotePlace, SharedClient)>>>,
 }
 
@@ -46,6 +49,7 @@ impl Connector {
             context,
             flags,
             stripes: None,
+            several: None,
             spare: Arc::default(),
         }
     }
@@ -65,6 +69,15 @@ impl Connector {
 
     /// The same, for the places that these words name. Other words are refused elsewhere.
     pub(crate) fn for_words<'a>(self, words: impl IntoIterator<Item = &'a OsString>) -> Self {
+        self.for_words_and(words, [])
+    }
+
+    /// Like [`Self::for_words`], for others too.
+    pub(crate) fn for_words_and<'a, 'b>(
+        self,
+        words: impl IntoIterator<Item = &'a OsString>,
+        others: impl IntoIterator<Item = &'b RemotePlace>,
+    ) -> Self {
         let places: Vec<_> = match self.context.config() {
             Ok(config) => {
                 let places = words.into_iter().map(|word| Place::parse(config, word));
@@ -72,15 +85,30 @@ impl Connector {
             }
             Err(_) => Vec::new(),
         };
-        self.for_places(places.iter().filter_map(|place| match place {
+        let named = places.iter().filter_map(|place| match place {
             Place::Remote(place) => Some(place),
             _ => None,
-        }))
+        });
+        let others: Vec<_> = others.into_iter().collect();
+        self.for_places(named.chain(others))
     }
 
     /// The same, with files that are striped.
     pub(crate) fn striped(self, stripes: Option<Stripes>) -> Self {
         Self { stripes, ..self }
+    }
+
+    /// A connector with files that several servers have.
+    pub(crate) fn with_several(self, several: SeveralSources) -> Self {
+        Self {
+            several: Some(Arc::new(several)),
+            ..self
+        }
+    }
+
+    /// The files that several servers have.
+    pub(crate) fn several(&self) -> Option<&SeveralSources> {
+        self.several.as_deref()
     }
 
     /// Leaves a session with the server of `place` to the next [`Connector::connect`]: opening one
@@ -120,6 +148,9 @@ impl Connector {
         if let Some(stripes) = &self.stripes {
             options.settings = options.settings.with(stripes.clone());
         }
+        if let Some(several) = &self.several {
+            options.settings = options.settings.with(several.setting().clone());
+        }
         self.context.connect(place, options, &self.flags.security)
     }
 
@@ -156,6 +187,12 @@ impl Connector {
     /// # Errors
     /// Nothing can be read, or nothing was typed.
     pub(crate) fn ask_ahead(&self, place: &RemotePlace) -> Result<(), Fault> {
+        let several = self.several.as_ref();
+        let sources = several.map_or(&[][..], |several| several.sources(place));
+        // A source that can't be used is reported when the others are used in its place.
+        for source in sources {
+            let _ = self.ask_ahead(source);
+        }
         let security = &self.flags.security;
         self.context.ask_ahead(place, security)?;
         if self.context.may_ask(place, security)? {

@@ -107,6 +107,7 @@ mod reconnecting_session;
 pub mod record;
 mod registry;
 mod remote;
+mod replicas;
 mod retry;
 mod scheme;
 pub mod security;
@@ -154,6 +155,7 @@ pub use paths::{
 pub use queue::{FileCopy, Queue, QueueOptions};
 pub use registry::register_scheme;
 pub use remote::{Address, DEFAULT_PORT, Invitation, Listen, RemotePlace};
+pub use replicas::{ReplicaLog, ReplicaSet, ReplicaShare, Replicas};
 pub use retry::{ReconnectEvent, ReconnectObserver, RetryPolicy};
 pub use scheme::{
     LoginBy, OpenPlace, Opening, Paths, PlaceRequest, PlaceSetting, PlaceSettings,

@@ -9,6 +9,7 @@ mod pairs;
 mod plan;
 mod queue;
 mod removal;
+mod several;
 mod tree;
 
 use std::path::Path;
@@ -35,31 +36,47 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
         return run_list(&connector, context, flags, list);
     }
     let mut expanded = flags.clone();
+    let several = several::take(&mut expanded);
+    let files = several.as_deref().unwrap_or_default();
+    let connector = several::connector(connector, &expanded, files);
     let words = (&flags.places.sources[..], &*flags.places.target);
     let sources = check_stripes(context, &flags.stripe, words);
     let sources = sources.and_then(|()| expand::expand_sources(&connector, &mut expanded));
-    let many = expanded.places.sources.len() > 1;
+    let count = expanded.places.sources.len() + files.len();
+    let many = count > 1;
     let sources = sources.and_then(|()| chosen::leave_out_files(&connector, &mut expanded));
     let flags = &expanded;
     if flags.recursive || flags.archive || flags.files_from.is_some() {
+        let sources = several.and(sources);
         return run_trees(&connector, context, flags, many, sources);
     }
     let origins = Origins::new(&connector, flags.servers.between.into());
-    let planned = sources.and_then(|()| plan::plan(context.config()?, flags, many, &origins));
+    let planned = several.and_then(|several| {
+        sources?;
+        let places = connector.several().into_iter().flat_map(|own| own.places());
+        let several: Vec<_> = several.iter().zip(places).collect();
+        plan::plan(context.config()?, flags, (many, &several), &origins)
+    });
     let bytes = planned.as_ref().ok().and_then(|jobs| {
         jobs.iter()
             .try_fold(0_u64, |sum, job| sum.checked_add(job.bytes?))
     });
-    let source = match flags.places.sources.as_slice() {
-        [only] => Some(shown(only)),
-        _ => None,
+    let source = match planned.as_deref() {
+        Ok([only]) => Some(only.label.source.clone()),
+        Ok(_) => None,
+        Err(_) => flags
+            .places
+            .sources
+            .first()
+            .filter(|_| !many)
+            .map(|word| shown(word)),
     };
     let mut reporter = Reporter::new(
         flags.output,
         Run {
             source,
             target: shown(&flags.places.target),
-            files: flags.places.sources.len() as u64,
+            files: count as u64,
             bytes,
             dry_run: flags.dry_run,
             stats: flags.stats,
@@ -137,7 +154,7 @@ fn run_trees(
         let jobs = if files.places.sources.is_empty() {
             Vec::new()
         } else {
-            plan::plan(context.config()?, &files, many, &origins)?
+            plan::plan(context.config()?, &files, (many, &[]), &origins)?
         };
         Ok((trees, jobs))
     });

@@ -15,7 +15,7 @@ use xdfs::{Code, Fault, TransferRoute};
 
 use super::origins::Origins;
 use super::plan::{self, PlannedCopy};
-use super::{chosen, copy_files, expand, retries_of, tree};
+use super::{chosen, copy_files, expand, retries_of, several, tree};
 use crate::context::Context;
 use crate::flags::{CpFlags, Places};
 use crate::interrupt::Interrupt;
@@ -154,6 +154,11 @@ impl Run<'_> {
             places,
             ..self.flags.clone()
         };
+        flags
+            .places
+            .sources
+            .iter()
+            .try_for_each(|word| several::refuse(word))?;
         let words = (&flags.places.sources[..], &*flags.places.target);
         check_stripes(self.context, &flags.stripe, words)?;
         let Sessions { connector, origins } = self.sessions_for(&flags.places)?;
@@ -172,7 +177,7 @@ impl Run<'_> {
                 return Ok(Vec::new());
             }
         }
-        let jobs = plan::plan(self.context.config()?, &flags, many, &origins)?;
+        let jobs = plan::plan(self.context.config()?, &flags, (many, &[]), &origins)?;
         if jobs.iter().any(|job| job.is_stream()) {
             let cause = "a standard stream can't be in a list";
             return Err(Fault::new(Code::InvalidArgument, OPERATION, cause)

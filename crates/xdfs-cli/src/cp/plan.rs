@@ -8,9 +8,10 @@ use std::ops::Deref;
 use xdfs::operations::path::{ends_with_separator, file_name};
 use xdfs::operations::{DownloadTarget, PlannedFile, check_names};
 use xdfs::settings::ClientConfig;
-use xdfs::{Code, Fault, LocalPlace};
+use xdfs::{Code, Fault, LocalPlace, RemotePlace};
 
 use super::origins::{Origins, check_removal};
+use super::several::SeveralFile;
 use crate::flags::CpFlags;
 use crate::place::{Place, check_meant_here, shown};
 use crate::report::Label;
@@ -62,14 +63,15 @@ fn invalid(cause: impl Into<String>) -> Fault {
     Fault::new(Code::InvalidArgument, "plan the copy", cause)
 }
 
-/// Plans the copies; with `many` the target is a directory.
+/// Plans the copies; with `many` the target is a directory. `several` are files of several servers,
+/// with the places of their sets.
 ///
 /// # Errors
 /// The command as a whole is invalid, or the local target directory doesn't exist.
 pub(super) fn plan(
     config: &ClientConfig,
     flags: &CpFlags,
-    many: bool,
+    (many, several): (bool, &[(&SeveralFile, &RemotePlace)]),
     origins: &Origins,
 ) -> Result<Vec<PlannedCopy>, Fault> {
     let parse = |word: &OsString| Place::parse(config, word);
@@ -89,8 +91,12 @@ pub(super) fn plan(
         );
     }
     if many {
-        check_many(&sources, &target)?;
+        check_many(&sources, several, &target)?;
     }
+    let several_bytes = |file: &SeveralFile| match (flags.offset, flags.length) {
+        (0, None) => file.set.length,
+        _ => None,
+    };
     let texts = flags.places.sources.iter().map(|word| shown(word));
     match target {
         Place::Remote(server) => {
@@ -111,7 +117,17 @@ pub(super) fn plan(
                 };
                 Ok(PlannedCopy::to_server(copy, text, &target_text))
             });
-            jobs.collect()
+            let sets = several.iter().map(|(file, place)| {
+                let bytes = several_bytes(file);
+                let copy = PlannedFile::between(&origins.file(place), &server, many)?;
+                let copy = PlannedFile { bytes, ..copy };
+                Ok(PlannedCopy::to_server(
+                    copy,
+                    file.text.clone(),
+                    &target_text,
+                ))
+            });
+            jobs.chain(sets).collect()
         }
         local => {
             let target = match &local {
@@ -142,7 +158,13 @@ pub(super) fn plan(
                     }
                     _ => Err(config.hinted(stream_to_local(), words())),
                 });
-            jobs.collect()
+            let sets = several.iter().map(|(file, place)| {
+                let bytes = several_bytes(file);
+                let copy = PlannedFile::download(place, &target)?;
+                let copy = PlannedFile { bytes, ..copy };
+                Ok(PlannedCopy::to_here(copy, file.text.clone()))
+            });
+            jobs.chain(sets).collect()
         }
     }
 }
@@ -155,7 +177,7 @@ pub(super) fn check_several(config: &ClientConfig, flags: &CpFlags) -> Result<()
     let parse = |word: &OsString| Place::parse(config, word);
     let sources = flags.places.sources.iter().map(parse);
     let sources = sources.collect::<Result<Vec<_>, _>>()?;
-    check_many(&sources, &parse(&flags.places.target)?)
+    check_many(&sources, &[], &parse(&flags.places.target)?)
 }
 
 fn stream_to_local() -> Fault {
@@ -164,7 +186,11 @@ fn stream_to_local() -> Fault {
 }
 
 /// Checks the rules for several sources.
-fn check_many(sources: &[Place], target: &Place) -> Result<(), Fault> {
+fn check_many(
+    sources: &[Place],
+    several: &[(&SeveralFile, &RemotePlace)],
+    target: &Place,
+) -> Result<(), Fault> {
     if sources.contains(&Place::Standard) {
         return Err(invalid("standard input has no name in a directory")
             .hint("copy it alone, to the URL of a file"));
@@ -173,14 +199,18 @@ fn check_many(sources: &[Place], target: &Place) -> Result<(), Fault> {
         return Err(invalid("several files can't go to standard output")
             .hint("name a directory as the target"));
     }
-    check_names(sources.iter().map(|source| match source {
+    let names = sources.iter().map(|source| match source {
         // The contents of a directory have names of their own.
         Place::Local(path) if ends_with_separator(path) => None,
         Place::Remote(server) if server.path.ends_with(b"/") => None,
         Place::Local(path) => path.file_name().map(|name| name.as_encoded_bytes()),
         Place::Remote(server) => file_name(&server.path),
         Place::Standard => None,
-    }))
+    });
+    let of_sets = several
+        .iter()
+        .map(|(file, _)| Some(file.set.name.as_slice()));
+    check_names(names.chain(of_sets))
 }
 
 #[cfg(test)]
@@ -206,7 +236,7 @@ mod tests {
         let connector = Connector::new(Context::new(true), flags.session.clone());
         let origins = Origins::new(&connector, Way::Any);
         let many = flags.places.sources.len() > 1;
-        plan(&ClientConfig::default(), flags, many, &origins)
+        plan(&ClientConfig::default(), flags, (many, &[]), &origins)
     }
 
     fn refusal(words: &[&str]) -> Fault {

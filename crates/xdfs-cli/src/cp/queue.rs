@@ -51,6 +51,21 @@ impl Sessions {
         for (_, client) in &*self.open() {
             report_session(client, reporter);
         }
+        if let Some(several) = self.connector.several() {
+            several.sessions(|client| report_session(client, reporter));
+            several.report_dropped(reporter);
+        }
+    }
+
+    /// Reports what came from each source of a copy, if it has several.
+    fn report_shares(&self, job: &PlannedCopy, reporter: &mut Reporter) {
+        let place = match job.route.local() {
+            LocalPlace::OtherServer(file) => file.place(),
+            _ => &job.server,
+        };
+        if let Some(several) = self.connector.several() {
+            several.report_shares(place, &job.label, reporter);
+        }
     }
 
     /// The effect on a copy when its command is run again.
@@ -253,6 +268,9 @@ impl QueueReporter<'_> {
                 transfer.and_then(|(number, transfer)| self.follow(number, &label, transfer));
             match copied {
                 Ok(result) => {
+                    if let Some(job) = number.and_then(|number| self.job(number)).cloned() {
+                        self.sessions.report_shares(&job, self.reporter);
+                    }
                     self.reporter.file_done(&label, result);
                     copied_jobs.extend(number.and_then(|number| self.job(number)).cloned());
                 }
@@ -264,6 +282,9 @@ impl QueueReporter<'_> {
                     rest = Some(label);
                 }
                 Err(fault) => {
+                    if let Some(job) = number.and_then(|number| self.job(number)).cloned() {
+                        self.sessions.report_shares(&job, self.reporter);
+                    }
                     let job = number.and_then(|number| self.job(number));
                     let again = job.map_or(Again::Resumes, |job| self.sessions.again(job));
                     let route = job.map(|job| &job.route);

@@ -32,6 +32,11 @@ use xdfs::settings::size;
 /// target is an existing directory in which each keeps its name; they are copied back to back in
 /// one session.
 ///
+/// A file that several servers have is copied from all of them at once if its URLs are one word
+/// with commas between them: more from the faster ones, and nothing on whose digest they don't
+/// agree. A source that stalls, fails or differs is named and no longer used. A comma separates
+/// only before a URL; %2C stands for one that would.
+///
 /// In the URL of a source, *, ? and [a-z] match names on the server, unless a path exists as it is
 /// written; quote them for your shell. %2A, %3F and %5B stand for these characters themselves. A
 /// pattern that matches nothing is an error.
@@ -53,6 +58,7 @@ Rates: bytes a second; K, M, G are powers of 1000 (kB, MB too), KiB, MiB, GiB po
 Examples:
   xdfs cp big.img xdfs://host/            upload, the name is kept
   xdfs cp xdfs://host/big.img .           download into this directory
+  xdfs cp xdfs://one/f,xdfs://other/f .   one file, from two servers at once
   xdfs cp *.dat xdfs://host/runs/         many files, one session
   xdfs cp 'xdfs://host/runs/*.dat' data/  what matches there
   xdfs cp -r tree xdfs://host/            a whole tree, as tree on the server

@@ -83,6 +83,8 @@ mod reconnect;
 mod reload;
 #[cfg(unix)]
 mod remotes;
+#[cfg(unix)]
+mod replicas;
 mod resume;
 mod round_trips;
 mod serve;

@@ -7,6 +7,7 @@ use xdfs_proto::DigestValue;
 use super::digest::Digest;
 use super::shares::{Shares, limited_by};
 use crate::events::{Progress, TransferResult};
+use crate::replicas::ReplicaShare;
 
 #[derive(Debug, Serialize)]
 pub(super) struct ProgressBody<'a> {
@@ -84,6 +85,37 @@ impl<'a> FileBody<'a> {
             way,
             way_reason,
             dry_run,
+        }
+    }
+}
+
+/// One of several sources of a file.
+#[derive(Debug, Serialize)]
+pub(super) struct SourceBody<'a> {
+    source: String,
+    target: &'a str,
+    bytes: u64,
+    dropped: Option<Dropped<'a>>,
+}
+
+/// Why a source was no longer used.
+#[derive(Debug, Serialize)]
+struct Dropped<'a> {
+    code: &'static str,
+    cause: &'a str,
+}
+
+impl<'a> SourceBody<'a> {
+    pub(super) fn new(target: &'a str, share: &'a ReplicaShare) -> Self {
+        let fault = share.dropped.as_ref();
+        Self {
+            source: share.place.to_string(),
+            target,
+            bytes: share.bytes,
+            dropped: fault.map(|fault| Dropped {
+                code: fault.code.as_str(),
+                cause: &fault.cause,
+            }),
         }
     }
 }

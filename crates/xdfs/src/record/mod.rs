@@ -22,7 +22,7 @@ use xdfs_engine::PathDecision;
 use xdfs_proto::third_party::CopyStatus;
 use xdfs_proto::{ChecksumValue, DigestValue, Fault};
 
-use self::copy::{FileBody, ProgressBody, ResultBody, TreeFileBody};
+use self::copy::{FileBody, ProgressBody, ResultBody, SourceBody, TreeFileBody};
 use self::detached::{DetachedBody, DetachedStatusBody};
 use self::measured::{SampleBody, StackBody, TuneBody};
 use self::path::{
@@ -34,6 +34,7 @@ use self::tree::{DeletionBody, StepBody, SyncBody, TreeBody};
 use self::tunnel::TunnelBody;
 use crate::events::{Deletion, Progress, SyncStep, TransferResult, TreeResult};
 use crate::paths::{Attributes, OwnerNames, PartialFile};
+use crate::replicas::ReplicaShare;
 use crate::security::Fingerprint;
 use crate::stack_perf::{PerfCase, PerfSample};
 use crate::tree::SyncResult;
@@ -77,6 +78,7 @@ enum Body<'a> {
     Refused(TunnelBody<'a>),
     Result(ResultBody<'a>),
     Sample(SampleBody<'a>),
+    Source(SourceBody<'a>),
     Space(SpaceBody<'a>),
     Stack(StackBody<'a>),
     Step(StepBody),
@@ -121,6 +123,12 @@ impl<'a> Record<'a> {
     pub fn progress(source: &'a str, target: &'a str, progress: &Progress, seconds: f64) -> Self {
         let body = ProgressBody::new(source, target, progress, seconds);
         Self(Body::Progress(body))
+    }
+
+    /// `source`: the share that one of several sources had in a file.
+    #[must_use]
+    pub fn source(target: &'a str, share: &'a ReplicaShare) -> Self {
+        Self(Body::Source(SourceBody::new(target, share)))
     }
 
     /// `file`: the result of a file.

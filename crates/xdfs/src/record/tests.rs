@@ -297,6 +297,12 @@ fn the_document_names_every_field() {
         channels: 0,
     };
     let fault = Fault::new(Code::Io, "x", "y");
+    let share = ReplicaShare {
+        place: "xdfs://host/file".parse().unwrap(),
+        is_used: true,
+        bytes: 1,
+        dropped: Some(fault.clone()),
+    };
     let decision = PathDecision::Class {
         class: PathClass::Local,
         round_trip: None,
@@ -349,6 +355,7 @@ fn the_document_names_every_field() {
     for record in [
         Record::progress("", "", &now, 0.0),
         Record::file("", "", &file_result(), false),
+        Record::source("", &share),
         Record::deletion(&deletion),
         Record::step(SyncStep::Set, b"", None, false),
         Record::error(None, &fault),

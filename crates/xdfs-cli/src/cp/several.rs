@@ -1,0 +1,86 @@
+//! Sources of `xdfs cp` that are one file on several servers.
+
+use xdfs::{Code, Fault, RemotePlace, ReplicaSet};
+
+use crate::flags::CpFlags;
+use crate::place::shown;
+use crate::replicas::SeveralSources;
+use crate::session::Connector;
+
+/// A file that several servers have.
+#[derive(Clone, Debug)]
+pub(super) struct SeveralFile {
+    /// Its sources, as they are shown.
+    pub(super) text: String,
+    /// Its places, and facts known beforehand.
+    pub(super) set: ReplicaSet,
+}
+
+/// Takes the words that list several sources of a file from the sources of the command.
+///
+/// # Errors
+/// One of the URLs can't be understood or names no file, or the command can't be done with it.
+pub(super) fn take(flags: &mut CpFlags) -> Result<Vec<SeveralFile>, Fault> {
+    let mut files = Vec::new();
+    let mut rest = Vec::new();
+    for word in std::mem::take(&mut flags.places.sources) {
+        match word.to_str().and_then(ReplicaSet::listed) {
+            Some(places) => files.push(SeveralFile {
+                text: shown(&word),
+                set: ReplicaSet::new(places?)?,
+            }),
+            None => rest.push(word),
+        }
+    }
+    flags.places.sources = rest;
+    if !files.is_empty() {
+        check(flags)?;
+    }
+    Ok(files)
+}
+
+/// Refuses what makes no sense with several sources of a file.
+fn check(flags: &CpFlags) -> Result<(), Fault> {
+    let refused = [
+        (flags.recursive, "--recursive"),
+        (flags.archive, "--archive"),
+        (flags.files_from.is_some(), "--files-from"),
+        (flags.remove_source, "--remove-source"),
+        (flags.servers.detach, "--detach"),
+    ];
+    match refused.iter().find(|(is_wanted, _)| *is_wanted) {
+        None => Ok(()),
+        Some((_, flag)) => {
+            let cause = format!("{flag} can't be done with several sources of one file");
+            let fault = Fault::new(Code::InvalidArgument, "plan the copy", cause);
+            Err(fault.hint("name a single source; a comma in a path before a URL is %2C"))
+        }
+    }
+}
+
+/// Refuses a word that lists several sources, where a single one is needed.
+///
+/// # Errors
+/// It is one.
+pub(super) fn refuse(word: &std::ffi::OsStr) -> Result<(), Fault> {
+    if word.to_str().and_then(ReplicaSet::listed).is_none() {
+        return Ok(());
+    }
+    let cause = "several sources of one file can't be on a line of a list";
+    let fault = Fault::new(Code::InvalidArgument, "plan the copy", cause).path(shown(word));
+    Err(fault.hint("copy it by a command of its own"))
+}
+
+/// The connector with these files, whose sources it opens sessions with.
+pub(super) fn connector(connector: Connector, flags: &CpFlags, files: &[SeveralFile]) -> Connector {
+    if files.is_empty() {
+        return connector;
+    }
+    let words = flags.places.sources.iter().chain([&flags.places.target]);
+    let sources = files.iter().flat_map(|file| &file.set.places);
+    let connector = connector.for_words_and(words, sources);
+    let sessions = connector.clone();
+    let sets = files.iter().map(|file| file.set.clone()).collect();
+    let several = SeveralSources::new(sets, move |place: &RemotePlace| sessions.connect(place));
+    connector.with_several(several)
+}

@@ -1,0 +1,312 @@
+//! Sessions with the sources of a set: each is opened in a thread of its own, since a source that
+//! can't be reached must not keep the others waiting.
+
+use std::fmt;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
+use xdfs_proto::{ChecksumValue, Code, Fault, Retry};
+
+use super::set::{ReplicaLog, ReplicaSet};
+use crate::client::Client;
+use crate::remote::RemotePlace;
+
+/// Sources that are used at once. More would hardly be faster than the line of this side, and each
+/// reads the whole file for its digests. The others take the places of those that are dropped.
+const AT_ONCE: usize = 8;
+/// The time in which the other sources may follow the first one before the copy begins.
+const FOLLOWING: Duration = Duration::from_secs(2);
+const COMPARE: &str = "use the source";
+
+/// Opens the session with a source.
+pub(super) type Connect = dyn Fn(&RemotePlace) -> Result<Arc<Client>, Fault> + Send + Sync;
+
+/// The sources of a set, with the open sessions.
+#[derive(Clone)]
+pub(super) struct Sources {
+    pub(super) set: Arc<ReplicaSet>,
+    pub(super) log: ReplicaLog,
+    connect: Arc<Connect>,
+    /// By number of the source.
+    clients: Arc<Mutex<Vec<Option<Arc<Client>>>>>,
+}
+
+/// A source with a session.
+#[derive(Clone, Debug)]
+pub(super) struct Joined {
+    pub(super) number: usize,
+    pub(super) client: Arc<Client>,
+    pub(super) found: Attributes,
+}
+
+impl Sources {
+    pub(super) fn new(set: Arc<ReplicaSet>, log: ReplicaLog, connect: Arc<Connect>) -> Self {
+        Self {
+            clients: Arc::new(Mutex::new(vec![None; set.places.len()])),
+            set,
+            log,
+            connect,
+        }
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Vec<Option<Arc<Client>>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends all sessions at once.
+    pub(super) fn stop(&self) {
+        let clients: Vec<_> = self.clients().iter_mut().map(Option::take).collect();
+        // Without the lock.
+        clients.iter().flatten().for_each(|client| client.stop());
+    }
+
+    /// The path of a source.
+    pub(super) fn path(&self, number: usize) -> &[u8] {
+        &self.set.places[number].path
+    }
+
+    /// A fault of a source, which names its server.
+    pub(super) fn fault(&self, number: usize, code: Code, cause: impl Into<String>) -> Fault {
+        let place = &self.set.places[number];
+        let fault = Fault::new(code, COMPARE, cause).path(&place.path).remote();
+        fault.at(&place.address.machine())
+    }
+
+    /// Looks at a source, in the open session with it or in another one.
+    fn join(&self, number: usize) -> Result<Joined, Fault> {
+        let place = &self.set.places[number];
+        let open = self.clients()[number].clone();
+        let client = match open.filter(|client| client.ended().is_none()) {
+            Some(client) => client,
+            None => {
+                let client = (self.connect)(place)?;
+                self.clients()[number] = Some(Arc::clone(&client));
+                client
+            }
+        };
+        let call = Call::Stat {
+            path: place.path.clone(),
+            follow: true,
+        };
+        let Answer::Attributes(found) = client.call(call)? else {
+            return Err(self.fault(number, Code::Internal, "another answer"));
+        };
+        match found.kind {
+            FileKind::File => Ok(Joined {
+                number,
+                client,
+                found,
+            }),
+            FileKind::Directory => Err(self.fault(number, Code::IsDirectory, "it is a directory")),
+            _ => Err(self.fault(number, Code::Unsupported, "it is no file")),
+        }
+    }
+
+    /// Compares the digests of the sources with open sessions with one that is known beforehand,
+    /// and drops those that have another one. They have to read all of the file for it.
+    pub(super) fn settle(&self, digest: ChecksumValue) {
+        let clients = self.clients().clone();
+        let open = clients.into_iter().enumerate();
+        let open = open.filter_map(|(number, client)| Some((number, client?)));
+        let asked = open.filter(|(number, _)| !self.log.is_dropped(*number));
+        let asked = asked.map(|(number, client)| {
+            let call = Call::Checksum {
+                path: self.path(number).to_vec(),
+                offset: 0,
+                length: None,
+                kind: digest.kind(),
+            };
+            (number, client.start_call(call))
+        });
+        // All of them at the same time.
+        let asked: Vec<_> = asked.collect();
+        for (number, call) in asked {
+            match call.and_then(crate::paths::PendingCall::wait) {
+                Ok(Answer::Digest { value, .. }) if value != digest => {
+                    let cause = format!(
+                        "its {} digest is not the one that is known beforehand",
+                        digest.kind().as_str()
+                    );
+                    let fault = self.fault(number, Code::IntegrityMismatch, cause);
+                    self.log.drop_source(number, &fault);
+                }
+                // Others can't be compared by it.
+                _ => {}
+            }
+        }
+    }
+
+    /// The fault of a copy of which no source is left.
+    pub(super) fn none_left(&self) -> Fault {
+        let shares = self.log.shares();
+        let dropped = || {
+            let dropped = shares.iter();
+            dropped.filter_map(|share| Some((&share.place, share.dropped.as_ref()?)))
+        };
+        let passing = dropped().find(|(_, fault)| fault.retry != Retry::Never);
+        let count = shares.len();
+        let Some((place, fault)) = passing.or_else(|| dropped().next()) else {
+            let cause = format!("none of its {count} sources can be used");
+            return Fault::new(Code::Internal, "copy", cause).path(&self.set.name);
+        };
+        let cause = format!(
+            "none of its {count} sources can be used; {place}: {}",
+            fault.cause
+        );
+        Fault::new(fault.code, "copy", cause)
+            .path(&self.set.name)
+            .retry(fault.retry)
+            .hint(fault.hint.clone())
+    }
+}
+
+impl fmt::Debug for Sources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sources")
+            .field("set", &self.set)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The sources that are being joined, and those that may be.
+#[derive(Debug)]
+pub(super) struct Joining {
+    pub(super) sources: Sources,
+    /// The next one that wasn't tried.
+    next: usize,
+    under_way: usize,
+    sender: Sender<(usize, Result<Joined, Fault>)>,
+    joined: Receiver<(usize, Result<Joined, Fault>)>,
+}
+
+impl Joining {
+    /// Begins with the first sources.
+    pub(super) fn begin(sources: Sources) -> Self {
+        let (sender, joined) = mpsc::channel();
+        let mut joining = Self {
+            sources,
+            next: 0,
+            under_way: 0,
+            sender,
+            joined,
+        };
+        while joining.under_way < AT_ONCE && joining.start_next() {}
+        joining
+    }
+
+    /// Starts to join the next source; `false` if there is none.
+    pub(super) fn start_next(&mut self) -> bool {
+        while self.next < self.sources.set.places.len() {
+            let number = self.next;
+            self.next += 1;
+            if self.sources.log.is_dropped(number) {
+                continue;
+            }
+            let (sources, sender) = (self.sources.clone(), self.sender.clone());
+            let join = move || {
+                let joined = sources.join(number);
+                // Nothing waits for one that comes after the end.
+                let _ = sender.send((number, joined));
+            };
+            let thread = thread::Builder::new().name("xdfs-join".into()).spawn(join);
+            if let Err(error) = thread {
+                let fault = Fault::from_io("start a thread", "", &error);
+                self.sources.log.drop_source(number, &fault);
+                continue;
+            }
+            self.under_way += 1;
+            return true;
+        }
+        false
+    }
+
+    /// Whether a source may still come.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.under_way > 0
+    }
+
+    fn take(&mut self, (number, joined): (usize, Result<Joined, Fault>)) -> Option<Joined> {
+        self.under_way -= 1;
+        match joined {
+            Ok(joined) => Some(joined),
+            Err(fault) => {
+                self.sources.log.drop_source(number, &fault);
+                self.start_next();
+                None
+            }
+        }
+    }
+
+    /// A source that was joined meanwhile.
+    pub(super) fn poll(&mut self) -> Option<Joined> {
+        while let Ok(joined) = self.joined.try_recv() {
+            if let Some(joined) = self.take(joined) {
+                return Some(joined);
+            }
+        }
+        None
+    }
+
+    /// Waits for the first sources, and for a while for the others, and drops those with another
+    /// length. Returns them in the order of the set.
+    ///
+    /// # Errors
+    /// None can be used.
+    pub(super) fn wait(&mut self) -> Result<Vec<Joined>, Fault> {
+        let mut joined: Vec<Joined> = Vec::new();
+        let mut first = None;
+        while self.under_way > 0 {
+            let left = first.map(|first: Instant| FOLLOWING.saturating_sub(first.elapsed()));
+            let next = match left {
+                // Each ends by itself: sessions have deadlines.
+                None => self
+                    .joined
+                    .recv()
+                    .map_err(|_| RecvTimeoutError::Disconnected),
+                Some(left) => self.joined.recv_timeout(left),
+            };
+            let Ok(next) = next else {
+                break;
+            };
+            if let Some(source) = self.take(next) {
+                joined.push(source);
+                first.get_or_insert_with(Instant::now);
+            }
+        }
+        joined.sort_by_key(|source| source.number);
+        let length = self.length_of(&joined);
+        let length = length.ok_or_else(|| self.sources.none_left())?;
+        joined.retain(|source| self.has_length(source, length));
+        match joined.is_empty() {
+            true => Err(self.sources.none_left()),
+            false => Ok(joined),
+        }
+    }
+
+    /// The length of the file: the one that is known beforehand, or that most sources have, or of
+    /// equally many the one that is named first.
+    fn length_of(&self, joined: &[Joined]) -> Option<u64> {
+        if self.sources.set.length.is_some() {
+            return self.sources.set.length;
+        }
+        let count = |length: u64| joined.iter().filter(|own| own.found.size == length).count();
+        let lengths = joined.iter().map(|source| source.found.size);
+        // The last of equal ones would be taken.
+        lengths.rev().max_by_key(|length| count(*length))
+    }
+
+    /// Drops a source with another length.
+    pub(super) fn has_length(&self, source: &Joined, length: u64) -> bool {
+        let size = source.found.size;
+        if size != length {
+            let cause = format!("it has {size} bytes, and the file has {length}");
+            let code = Code::IntegrityMismatch;
+            let fault = self.sources.fault(source.number, code, cause);
+            self.sources.log.drop_source(source.number, &fault);
+        }
+        size == length
+    }
+}

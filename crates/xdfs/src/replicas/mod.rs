@@ -1,0 +1,33 @@
+//! One file from several servers at once: its replicas.
+//!
+//! A set of replicas is a place like a server of another protocol, so that skips, journals, retries
+//! and reports of a copy from it are those of any download. Behind it one thread has a session with
+//! each of some sources. It takes ranges of the file from all of them, each as fast as it can, and
+//! passes none on before its digest was compared.
+//!
+//! Each source computes the BLAKE3 subtrees of the file's blocks, and all sources
+//! have to agree on a block before it is passed on. Those that don't are dropped: if a digest of
+//! the file is known beforehand, all that have another one, then the fewer, and of equally many
+//! those without the source that is named first. So what was passed on up to any time is the
+//! beginning of the file of each source that is left, and the whole is the file of one of them,
+//! never a mixture. Bytes with another digest than the agreed one are not passed on either, and
+//! their source is dropped.
+//!
+//! [`set`] has what callers use, [`window`] which ranges are taken from where, [`agreement`] the
+//! comparison; both without input and output. [`fetch`] is the thread, [`place`] the store in front
+//! of it, and [`resumed`] compares what an earlier attempt has left.
+
+mod agreement;
+mod fetch;
+mod join;
+mod place;
+mod resumed;
+mod scheme;
+mod set;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod window;
+
+pub use self::scheme::Replicas;
+pub use self::set::{ReplicaLog, ReplicaSet, ReplicaShare};

@@ -1,0 +1,171 @@
+//! The store in front of a set: one file.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use xdfs_proto::path::{Answer, Call};
+use xdfs_proto::{Fault, SourceTag};
+use xdfs_store::{Place, Source, SourceInfo, Store};
+
+use super::fetch;
+use super::join::{Joined, Joining, Sources};
+use super::resumed::Target;
+use super::shared::Shared;
+
+/// The file of a set of replicas.
+#[derive(Debug)]
+pub(super) struct ReplicaPlace {
+    sources: Sources,
+    /// The latest that was opened.
+    open: Arc<Mutex<Weak<Shared>>>,
+}
+
+impl ReplicaPlace {
+    pub(super) fn new(sources: Sources) -> Self {
+        Self {
+            sources,
+            open: Arc::default(),
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Weak<Shared>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The source that is believed first, of those that can be reached.
+    fn first(&self) -> Result<Joined, Fault> {
+        self.sources.log.begin_again();
+        let mut joined = Joining::begin(self.sources.clone()).wait()?;
+        Ok(joined.remove(0))
+    }
+
+    /// Where an earlier attempt is recognised. What it has left is compared by its content, so
+    /// nothing of the sources is in it: the next attempt may have others.
+    fn tag(&self, length: u64) -> SourceTag {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(b"replicas");
+        hasher.update(&length.to_be_bytes());
+        let mut tag = [0; 16];
+        tag.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        SourceTag(tag)
+    }
+}
+
+impl Store for ReplicaPlace {
+    fn is_slow(&self) -> bool {
+        true
+    }
+
+    fn open_source(&self, _: &[u8]) -> Result<Box<dyn Source>, Fault> {
+        self.sources.log.begin_again();
+        let mut joining = Joining::begin(self.sources.clone());
+        let joined = joining.wait()?;
+        let found = joined[0].found.clone();
+        let shared = fetch::start(joining, joined, found.size)?;
+        *self.open() = Arc::downgrade(&shared);
+        Ok(Box::new(ReplicaSource {
+            shared,
+            info: SourceInfo {
+                length: Some(found.size),
+                tag: self.tag(found.size),
+                mode: Some(found.mode & 0o777),
+                mtime_ns: found.mtime(),
+                random_reads: true,
+                sparse: false,
+            },
+        }))
+    }
+
+    fn call(
+        &self,
+        call: &Call,
+        _: &mut dyn FnMut(Answer) -> Result<(), Fault>,
+    ) -> Result<Answer, Fault> {
+        match call {
+            Call::Stat { .. } => Ok(Answer::Attributes(self.first()?.found)),
+            Call::Checksum {
+                offset,
+                length,
+                kind,
+                ..
+            } => {
+                let first = self.first()?;
+                first.client.call(Call::Checksum {
+                    path: self.sources.path(first.number).to_vec(),
+                    offset: *offset,
+                    length: *length,
+                    kind: *kind,
+                })
+            }
+            call => {
+                let path = call.path();
+                Err(xdfs_store::layer::no_names(call.operation(), path))
+            }
+        }
+    }
+
+    xdfs_store::defaults!(Store: open_sink, check_sink, read_pack, write_pack, packs_wait,
+        open_file);
+}
+
+impl Place for ReplicaPlace {
+    fn resumes_download(&self) -> bool {
+        true
+    }
+
+    fn comparing(&self, _: &[u8], target: Arc<dyn Store>) -> Arc<dyn Store> {
+        Arc::new(Target {
+            sources: self.sources.clone(),
+            open: Arc::clone(&self.open),
+            store: target,
+        })
+    }
+
+    fn close(&self) {
+        if let Some(open) = self.open().upgrade() {
+            open.close();
+        }
+        self.sources.stop();
+    }
+}
+
+/// The open file.
+#[derive(Debug)]
+struct ReplicaSource {
+    shared: Arc<Shared>,
+    info: SourceInfo,
+}
+
+impl Source for ReplicaSource {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        let left = self.info.length.unwrap_or(0).saturating_sub(offset);
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        let mut filled = 0;
+        while filled < most {
+            let at = offset + filled as u64;
+            filled += self.shared.read(at, &mut buf[filled..most])?;
+        }
+        Ok(filled)
+    }
+
+    fn is_slow(&self) -> bool {
+        true
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), Fault> {
+        // Each of its blocks was compared.
+        Ok(())
+    }
+
+    xdfs_store::defaults!(Source: next_data, will_read, is_cold, direct, memory, is_uniform,
+        shared);
+}
+
+impl Drop for ReplicaSource {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
