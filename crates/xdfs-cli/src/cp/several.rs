@@ -1,11 +1,18 @@
 //! Sources of `xdfs cp` that are one file on several servers.
 
+use std::fs::File;
+use std::path::Path;
+
+use xdfs::operations::{MirroredFile, read_mirrors};
 use xdfs::{Code, Fault, RemotePlace, ReplicaSet};
 
-use crate::flags::CpFlags;
+use crate::console::Console;
+use crate::flags::{CpFlags, OutputFlags};
 use crate::place::shown;
 use crate::replicas::SeveralSources;
 use crate::session::Connector;
+
+const OPERATION: &str = "read the list of mirrors";
 
 /// A file that several servers have.
 #[derive(Clone, Debug)]
@@ -33,10 +40,63 @@ pub(super) fn take(flags: &mut CpFlags) -> Result<Vec<SeveralFile>, Fault> {
         }
     }
     flags.places.sources = rest;
+    if let Some(list) = &flags.servers.mirrors {
+        files.extend(listed(list, flags.output)?);
+    }
     if !files.is_empty() {
         check(flags)?;
     }
     Ok(files)
+}
+
+/// The files of a list of mirrors.
+fn listed(list: &Path, output: OutputFlags) -> Result<Vec<SeveralFile>, Fault> {
+    let name = list.as_os_str().as_encoded_bytes();
+    let failed = |error| Fault::from_io(OPERATION, name, &error);
+    let files = match name {
+        b"-" => read_mirrors(std::io::stdin().lock(), name)?,
+        _ => read_mirrors(File::open(list).map_err(failed)?, name)?,
+    };
+    let is_one = files.len() == 1;
+    let set = |file: MirroredFile| {
+        let text = match &file.name {
+            Some(file) if !is_one => format!("{}#{file}", list.display()),
+            _ => list.display().to_string(),
+        };
+        let set = set_of(file, output).map_err(|fault| fault.path(&text))?;
+        Ok(SeveralFile { text, set })
+    };
+    files.into_iter().map(set).collect()
+}
+
+/// The sources of a file of a list.
+fn set_of(file: MirroredFile, output: OutputFlags) -> Result<ReplicaSet, Fault> {
+    let count = file.urls.len();
+    let (known, others): (Vec<_>, Vec<_>) =
+        (file.urls.into_iter()).partition(|url| RemotePlace::is_remote(url));
+    if known.is_empty() {
+        let cause = format!("none of its {count} URLs is of a protocol that xdfs speaks");
+        let fault = Fault::new(Code::Unsupported, OPERATION, cause);
+        return Err(fault.hint("those are xdfs, ssh, ftp, ftps, gsiftp and sshftp"));
+    }
+    if !others.is_empty() {
+        let text = format!(
+            "warning: {} of {count} URLs are left out: xdfs doesn't speak their protocols",
+            others.len()
+        );
+        Console::new(output).info(&text);
+    }
+    let places = known
+        .iter()
+        .map(|url| url.parse())
+        .collect::<Result<_, _>>()?;
+    let set = ReplicaSet::new(places)?;
+    Ok(ReplicaSet {
+        name: file.name.map_or(set.name, String::into_bytes),
+        length: file.length,
+        digest: file.digest,
+        ..set
+    })
 }
 
 /// Refuses what makes no sense with several sources of a file.

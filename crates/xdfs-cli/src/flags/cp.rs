@@ -50,7 +50,8 @@ use xdfs::settings::size;
 #[derive(Clone, Debug, Args)]
 #[command(
     override_usage = "xdfs cp [OPTIONS] SOURCE... TARGET\n       \
-        xdfs cp [OPTIONS] --from-file LIST",
+        xdfs cp [OPTIONS] --from-file LIST\n       \
+        xdfs cp [OPTIONS] --mirrors LIST TARGET",
     after_help = "\
 Sizes: 123, 64K, 1.5G; K, M, G, T are powers of 1024 (KiB too), kB, MB, GB powers of 1000.
 Rates: bytes a second; K, M, G are powers of 1000 (kB, MB too), KiB, MiB, GiB powers of 1024.
@@ -59,6 +60,7 @@ Examples:
   xdfs cp big.img xdfs://host/            upload, the name is kept
   xdfs cp xdfs://host/big.img .           download into this directory
   xdfs cp xdfs://one/f,xdfs://other/f .   one file, from two servers at once
+  xdfs cp --mirrors big.img.meta4 .       what a list of mirrors names
   xdfs cp *.dat xdfs://host/runs/         many files, one session
   xdfs cp 'xdfs://host/runs/*.dat' data/  what matches there
   xdfs cp -r tree xdfs://host/            a whole tree, as tree on the server
@@ -383,7 +385,7 @@ impl CpFlags {
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     /// Local files, '-' for standard input, or URLs of files on servers; at least one, unless
-    /// there is a list of pairs.
+    /// there is a list.
     pub(crate) sources: Vec<OsString>,
     /// A URL, a local file or directory, or '-' for standard output.
     pub(crate) target: OsString,
@@ -423,7 +425,9 @@ impl FromArgMatches for Places {
                 sources,
                 target: OsString::new(),
             }),
-            Some(target) if !sources.is_empty() => Ok(Self { sources, target }),
+            Some(target) if !sources.is_empty() || matches.contains_id("mirrors") => {
+                Ok(Self { sources, target })
+            }
             _ => Err(clap::Error::raw(
                 ErrorKind::MissingRequiredArgument,
                 "a source and a target are needed: xdfs cp [OPTIONS] SOURCE... TARGET\n",
@@ -437,9 +441,24 @@ impl FromArgMatches for Places {
     }
 }
 
-/// Copies from one server to another.
+/// Copies from several servers, and from one server to another.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServersFlags {
+    /// Copy the files of a list of mirrors (- for standard input), each from several servers.
+    ///
+    /// The list is Metalink 4 (RFC 5854, a .meta4 file), or text with a URL on each line: all of
+    /// them are sources of one file, as on the command line with commas between them. URLs of
+    /// protocols that xdfs doesn't speak are left out, with a warning. `size BYTES`, `sha256 HEX`
+    /// and `blake3 HEX` on lines of the text say what is known of the file, as Metalink does: such
+    /// a digest decides between sources that differ, and a file with another one isn't published.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_hint = ValueHint::FilePath,
+        conflicts_with_all = ["files_from", "from_file"]
+    )]
+    pub(crate) mirrors: Option<PathBuf>,
+
     /// How files get from one server to another, if both sides are servers.
     ///
     /// Within one server, straight from one server to another, or through this machine. A server

@@ -386,3 +386,130 @@ fn other_targets_than_files() {
     run.ok();
     scene.assert_copied(&expected[700_000..][..1 << 20]);
 }
+
+/// A Metalink of these URLs.
+fn metalink(name: &str, digest: &str, urls: &[String]) -> String {
+    let urls = urls.iter().map(|url| format!("<url>{url}</url>"));
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"{name}\">\n\
+         <hash type=\"sha-256\">{digest}</hash>{}</file></metalink>\n",
+        urls.collect::<String>()
+    )
+}
+
+/// The digest of a file, by the program itself.
+fn sha256(scene: &Scene, server: usize) -> String {
+    let file = scene.file(server);
+    let sum = xdfs(["sum", "--digest", "sha256", file.to_str().unwrap()]).ok();
+    sum.text().split_whitespace().next().unwrap().to_owned()
+}
+
+#[test]
+fn lists_of_mirrors_name_the_sources() {
+    let scene = Scene::new(2);
+    let expected = content(413, SIZE);
+    scene.put(0, &expected);
+    scene.put(1, &expected);
+    let digest = sha256(&scene, 0);
+    let urls = [scene.url(0), "http://127.0.0.1:1/file".into(), scene.url(1)];
+    let text = format!(
+        "# two of three\nsha256 {digest}\nsize {SIZE}\n{}\n",
+        urls.join("\n")
+    );
+    for (name, list) in [
+        ("list", text),
+        ("list.meta4", metalink("file", &digest, &urls)),
+    ] {
+        let place = Place::new();
+        let path = place.make_here(name, list.as_bytes());
+        let directory = scene.here.here("");
+        let run = xdfs(["cp", "--json", "-fI", "--mirrors", &path, &directory]).ok();
+        scene.assert_copied(&expected);
+        assert!(
+            run.stderr.contains("1 of 3 URLs are left out"),
+            "{}",
+            run.stderr
+        );
+        assert_eq!(bytes_of(&sources(&run)).len(), 2, "{}", run.text());
+    }
+}
+
+/// The digest decides against the two that agree, and nothing is published if none has it.
+#[test]
+fn the_digest_of_a_list_decides() {
+    let scene = Scene::new(3);
+    let (expected, other) = (content(414, SIZE), content(415, SIZE));
+    scene.put(0, &other);
+    scene.put(1, &other);
+    scene.put(2, &expected);
+    let urls: Vec<_> = (0..3).map(|server| scene.url(server)).collect();
+    let place = Place::new();
+    let list = metalink("file", &sha256(&scene, 2), &urls);
+    let list = place.make_here("list.meta4", list.as_bytes());
+    let run = xdfs(["cp", "--json", "--mirrors", &list, &scene.target()]).ok();
+    scene.assert_copied(&expected);
+    let sources = sources(&run);
+    assert_eq!(sources[0]["dropped"]["code"], "integrity-mismatch");
+    assert_eq!(sources[1]["dropped"]["code"], "integrity-mismatch");
+    std::fs::remove_file(scene.target()).unwrap();
+    let list = metalink("file", &"0".repeat(64), &urls[..2]);
+    let list = place.make_here("list.meta4", list.as_bytes());
+    let run = xdfs(["cp", "--mirrors", &list, &scene.target()]);
+    assert_ne!(run.code, Some(0));
+    assert!(run.stderr.contains("known beforehand"), "{}", run.stderr);
+    assert!(names(scene.here.here("")).is_empty());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_thousand_mirrors_of_which_two_answer() {
+    let scene = Scene::new(2);
+    let expected = content(416, SIZE);
+    scene.put(0, &expected);
+    scene.put(1, &expected);
+    // The others refuse at once: nothing listens on these ports of an address of this machine.
+    let mut urls: Vec<_> = (0..1000)
+        .map(|number| format!("xdfs://127.1.{}.{}:1/file", number / 250, number % 250 + 1))
+        .collect();
+    urls.insert(400, scene.url(0));
+    urls.insert(800, scene.url(1));
+    let list = Place::new();
+    let list_path = list.make_here("list", urls.join("\n").as_bytes());
+    let run = xdfs(["cp", "--json", "--mirrors", &list_path, &scene.target()]).ok();
+    scene.assert_copied(&expected);
+    let dropped = run.stderr.matches("is not used any more").count();
+    assert!(dropped >= 400, "{dropped}");
+}
+
+#[test]
+fn lists_with_mistakes_are_refused_before_a_server_is_asked() {
+    let place = Place::new();
+    let target = place.here("target");
+    let list = place.here("list");
+    let doctype = "<!DOCTYPE m [<!ENTITY a \"b\">]><metalink>&a;</metalink>";
+    let url = ["xdfs://127.0.0.1:1/f".to_owned()];
+    let digest = "0".repeat(64);
+    for (text, words) in [
+        // It names itself.
+        (list.clone(), "neither a URL"),
+        (format!("file://{list}"), "none of its 1 URLs"),
+        ("https://h/f".into(), "none of its 1 URLs"),
+        (metalink("../f", &digest, &url), "is not the name of a file"),
+        (
+            metalink("/etc/f", &digest, &url),
+            "is not the name of a file",
+        ),
+        (doctype.into(), "document type"),
+        ("<metalink".into(), "cannot read the list of mirrors"),
+        ("xdfs://127.0.0.1:1/d/".into(), "does not name a file"),
+    ] {
+        std::fs::write(&list, &text).unwrap();
+        let run = xdfs(["cp", "--mirrors", &list, &target]);
+        assert_ne!(run.code, Some(0), "{text}");
+        assert!(run.stderr.contains(words), "{text}: {}", run.stderr);
+    }
+    assert_eq!(names(place.here("")), ["list"]);
+    let missing = place.here("none");
+    xdfs(["cp", "--mirrors", &missing, &target]).fails(4, &["no such file"]);
+}
