@@ -409,6 +409,13 @@ mod tests {
             journal: Some("/etc/journals".into()),
             ..TreeOptions::default()
         });
+        let listed = |bytes: usize| {
+            let path = "a/".repeat(bytes / 2);
+            format!(r#"{{"filter": {{"only": ["{path}"]}}}}"#)
+        };
+        assert_eq!(code(false, &listed(4096)), Ok(()));
+        assert_eq!(code(false, &listed(4098)), Err(Code::Unsupported));
+        assert_eq!(code(false, &listed(32_000)), Err(Code::Unsupported));
         let mut dry = TreeOptions::default();
         dry.parameters.dry_run = true;
         let dry = serde_json::to_string(&dry).unwrap();

@@ -63,7 +63,8 @@ impl FileLimits {
 /// The paths of a list, and the directories above them.
 struct ListedPaths {
     paths: HashSet<Vec<u8>>,
-    above: HashSet<Vec<u8>>,
+    /// Digests of the directories above them: their names would take the square of the space.
+    above: HashSet<blake3::Hash>,
     /// A digest of the paths, independent of their order.
     digest: [u8; 32],
 }
@@ -71,7 +72,7 @@ struct ListedPaths {
 impl ListedPaths {
     fn has(&self, path: &[u8], is_directory: bool) -> bool {
         upwards(path).any(|path| self.paths.contains(path))
-            || is_directory && self.above.contains(path)
+            || is_directory && self.above.contains(&blake3::hash(path))
     }
 }
 
@@ -144,7 +145,7 @@ impl Filter {
     pub fn with_only(mut self, paths: impl IntoIterator<Item = Vec<u8>>) -> Self {
         let paths: HashSet<Vec<u8>> = paths.into_iter().collect();
         let above = paths.iter().flat_map(|path| upwards(path).skip(1));
-        let above = above.map(<[u8]>::to_vec).collect();
+        let above = above.map(blake3::hash).collect();
         // A sum, since their order doesn't matter.
         let mut digest = [0_u8; 32];
         for path in &paths {

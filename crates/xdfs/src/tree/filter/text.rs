@@ -4,6 +4,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{FileLimits, Filter, FilterRule};
+use xdfs_proto::Limits;
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename = "Filter", deny_unknown_fields, default)]
@@ -41,6 +42,11 @@ impl<'de> Deserialize<'de> for Filter {
         } = FilterText::deserialize(from)?;
         let filter = Self::new(&rules).map_err(D::Error::custom)?;
         let filter = filter.with_limits(limits);
+        let is_long = |ListedPath(path): &ListedPath| path.len() > Limits::default().path_bytes_max;
+        // No such path can be in an order, and a server looks at each directory above one.
+        if only.iter().flatten().any(is_long) {
+            return Err(D::Error::custom("a listed path is too long"));
+        }
         Ok(match only {
             Some(paths) => filter.with_only(paths.into_iter().map(|ListedPath(path)| path)),
             None => filter,
