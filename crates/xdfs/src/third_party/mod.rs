@@ -153,23 +153,26 @@ impl ThirdPartyStore {
             ThirdPartyCall::Start(order) => self.start(order).map(|()| Answer::Done),
             ThirdPartyCall::StartTree(order) => self.start_tree(order).map(|()| Answer::Done),
             ThirdPartyCall::TreeStatus(query) => {
-                let copies = &self.copies;
-                let copy = copies.find(self.user.name(), query.copy, "look at the copy")?;
+                let copy = self.find(query.copy, "look at the copy")?;
                 let status = copy.tree_status(*query)?;
                 Ok(Answer::TreeStatus(Box::new(status)))
             }
             ThirdPartyCall::Status(id) => {
-                let copy = self
-                    .copies
-                    .find(self.user.name(), *id, "look at the copy")?;
+                let copy = self.find(*id, "look at the copy")?;
                 Ok(Answer::CopyStatus(Box::new(copy.status())))
             }
             ThirdPartyCall::Cancel(id) => {
-                let copy = self.copies.find(self.user.name(), *id, "cancel the copy")?;
+                let copy = self.find(*id, "cancel the copy")?;
                 copy.cancel();
                 Ok(Answer::Done)
             }
         }
+    }
+
+    /// A copy of the user. A session by a capability, or with other limits, finds none.
+    fn find(&self, id: CopyId, operation: &str) -> Result<Arc<Copy>, Fault> {
+        self.user.check_limits(operation)?;
+        self.copies.find(self.user.name(), id, operation)
     }
 
     fn delegate(&self, capability: Capability, life_s: u32) -> Result<Answer, Fault> {

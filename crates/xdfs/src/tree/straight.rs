@@ -12,6 +12,7 @@ use super::options::TreeOptions;
 use super::session::TreeSession;
 use crate::between::{ServerFile, Way};
 use crate::events::{Deletion, Passage, SyncStep, TreeCounts, TreeEvent};
+use crate::skip::Skip;
 
 /// A tree that may go straight from one server to another.
 pub(super) struct TreeErrand<'a> {
@@ -45,7 +46,8 @@ impl TreeErrand<'_> {
         let request = TreeRequest {
             options: serde_json::to_string(&Self::ordered(options)).ok()?,
             synchronises: false,
-            may_send: !options.owner,
+            // A holder that sends gets no digests of parts of files.
+            may_send: !options.owner && !matches!(options.skip, Skip::Identical | Skip::Content),
             consents: &|_| false,
         };
         let ended = self.run(options, &request, report)?;

@@ -3,12 +3,12 @@
 use std::fs;
 use std::sync::Arc;
 
-use xdfs::security::Credential;
+use xdfs::security::{Credential, RuleConfig};
 use xdfs::{
     Answer, Call, Code, Fault, LocalPlace, OpenOptions, Silent, TransferOptions, TreeOptions,
 };
 use xdfs_proto::third_party::{
-    CopyId, CopyOrder, Delegation, ThirdPartyCall, TreeDelegation, TreeOrder,
+    CopyId, CopyOrder, Delegation, ThirdPartyCall, TreeDelegation, TreeOrder, TreeQuery,
 };
 use xdfs_security::identity::ServerIdentity;
 
@@ -189,6 +189,25 @@ fn tree(world: &World, owner: &Visit, path: &str, writes: bool) -> Visit {
     }
 }
 
+/// An order to fetch a tree from where no server is.
+fn tree_order() -> TreeOrder {
+    TreeOrder {
+        copy: CopyId([9; 16]),
+        synchronises: true,
+        sends: false,
+        detached: true,
+        keeps_root: false,
+        again: false,
+        channels: 0,
+        key: [0; 32],
+        capability: "x".into(),
+        addresses: vec!["127.0.0.1:1".into()],
+        here: b"/tree".to_vec(),
+        there: b"/tree".to_vec(),
+        options: "{}".into(),
+    }
+}
+
 fn stat(path: &str) -> Call {
     Call::Stat {
         path: path.into(),
@@ -288,21 +307,7 @@ fn a_capability_reads_its_tree_and_nothing_else() {
         life_s: 60,
         path: b"/tree".to_vec(),
     };
-    let order = TreeOrder {
-        copy: CopyId([9; 16]),
-        synchronises: true,
-        sends: false,
-        detached: true,
-        keeps_root: false,
-        again: false,
-        channels: 0,
-        key: [0; 32],
-        capability: "x".into(),
-        addresses: vec!["192.0.2.1:2799".into()],
-        here: b"/tree".to_vec(),
-        there: b"/tree".to_vec(),
-        options: "{}".into(),
-    };
+    let order = tree_order();
     let path = || b"/tree/d/f".to_vec();
     for call in [
         Call::RemoveFile { path: path() },
@@ -401,7 +406,31 @@ fn a_capability_changes_its_tree_and_nothing_else() {
     }
     assert_eq!(fs::read(world.path("root/other/f")).unwrap(), b"outside");
     assert_eq!(fs::read(world.path("root/tree2")).unwrap(), b"beside");
-    // The content of the tree isn't shown to a server that sends.
+    // The content of the tree isn't shown to a server that sends, nor digests of a few bytes.
+    let digest = |offset, length| Call::Checksum {
+        path: b"/tree/d/f".to_vec(),
+        offset,
+        length,
+        kind: xdfs::ChecksumKind::Blake3,
+    };
+    client.call(digest(0, None)).unwrap();
+    let blocks = Call::Signatures {
+        path: b"/tree/d/f".to_vec(),
+        digest: xdfs::DigestKind::None,
+        block_bytes: 1024,
+        first: 0,
+        count: 1,
+    };
+    for call in [
+        digest(0, Some(1)),
+        digest(1, None),
+        digest(2, Some(1)),
+        blocks,
+    ] {
+        refused(client.call(call.clone()), Code::PermissionDenied);
+        let reading = tree(&world, &owner, "/tree", false).connect().unwrap();
+        reading.call(call).unwrap();
+    }
     let got = world.path("client/got");
     shut(visit().download("/tree/d/f", &got));
     shut(
@@ -419,4 +448,49 @@ fn a_capability_changes_its_tree_and_nothing_else() {
         })
         .unwrap();
     assert!(!world.path("root/tree/d").exists());
+}
+
+#[test]
+fn a_capability_shows_and_ends_no_copy_of_its_user() {
+    let world = World::build(|builder, _| {
+        builder.tunnels.fetch_from = vec![RuleConfig {
+            user: Some("*".into()),
+            host: "127.0.0.0/8".into(),
+            ports: Some("*".into()),
+            ..RuleConfig::default()
+        }];
+    });
+    fs::create_dir(world.path("root/tree")).unwrap();
+    let owner = world.visit("owner", vec![world.owner_key()]);
+    let own = owner.connect().unwrap();
+    let order = tree_order();
+    let copy = order.copy;
+    let start = Call::ThirdParty(ThirdPartyCall::StartTree(Box::new(order)));
+    own.call(start).unwrap();
+    let holder = holder();
+    let text = issue(&owner, delegation(&holder, "/tree", false)).unwrap();
+    let consents = TreeQuery {
+        copy,
+        from: 0,
+        consent: Some(true),
+    };
+    let calls = [
+        ThirdPartyCall::Status(copy),
+        ThirdPartyCall::TreeStatus(consents),
+        ThirdPartyCall::Cancel(copy),
+    ]
+    .map(Call::ThirdParty);
+    for visit in [
+        tree(&world, &owner, "/tree", false),
+        tree(&world, &owner, "/tree", true),
+        by(&world, &text, &holder),
+    ] {
+        let client = visit.connect().unwrap();
+        for call in &calls {
+            refused(client.call(call.clone()), Code::PermissionDenied);
+        }
+    }
+    for call in calls {
+        own.call(call).unwrap();
+    }
 }
