@@ -62,6 +62,7 @@ pub(super) fn start(
         sources: Vec::new(),
         agreement: Agreement::default(),
         block: 0,
+        has_passed: false,
         settling: Settling::NotYet,
     };
     joined.into_iter().for_each(|source| fetch.add(source));
@@ -125,6 +126,8 @@ struct Source {
     number: usize,
     client: Arc<Client>,
     votes: Votes,
+    /// It came before anything was passed on, so that all of that was compared with it too.
+    is_from_start: bool,
     /// The first block whose digest is compared: those before were passed on before it came.
     votes_from: u64,
     /// The next block whose digest is asked for, and the blocks of that call.
@@ -222,6 +225,8 @@ struct Fetch {
     agreement: Agreement,
     /// The first block that is wanted.
     block: u64,
+    /// Something was passed on.
+    has_passed: bool,
     settling: Settling,
 }
 
@@ -275,7 +280,11 @@ impl Fetch {
             number: joined.number,
             client: joined.client,
             votes: Votes::Unknown,
-            votes_from: self.block,
+            is_from_start: !self.has_passed,
+            votes_from: match self.has_passed {
+                true => self.block,
+                false => 0,
+            },
             next_signed: self.block,
             signed_at_once: SIGNED_BLOCKS[0],
             signing: Vec::new(),
@@ -424,7 +433,10 @@ impl Fetch {
 
     /// Goes to what is wanted now.
     fn move_to(&mut self, wanted: &Wanted) {
-        let read = wanted.position.map(|position| position / BLOCK);
+        let range_bytes = self.window.range_bytes();
+        // A range is compared as a whole, also if the reader needs only its end.
+        let read = wanted.position;
+        let read = read.map(|position| position / range_bytes * range_bytes / BLOCK);
         let Some(block) = wanted.block.or(read) else {
             return;
         };
@@ -442,7 +454,6 @@ impl Fetch {
             for (source, range) in self.window.move_to(position) {
                 self.cancel(source, range);
             }
-            let range_bytes = self.window.range_bytes();
             let kept = (position / range_bytes).saturating_sub(1);
             self.shared.forget_before(kept * range_bytes);
         }
@@ -457,29 +468,30 @@ impl Fetch {
     /// that it has to be asked for again.
     fn verdict(&mut self, block: u64) -> Result<Verdict, Fault> {
         let voters = self.sources.iter().filter(|own| own.votes != Votes::No);
-        let mut voters = voters.collect::<Vec<_>>();
-        voters.retain(|own| own.votes_from <= block);
-        let voters: Vec<_> = voters.into_iter().map(|own| own.number).collect();
+        if self.has_passed && !voters.clone().any(|own| own.is_from_start) {
+            return Err(self.without_witnesses());
+        }
+        let voters = voters.filter(|own| own.votes_from <= block);
+        let voters: Vec<_> = voters.map(|own| own.number).collect();
         let verdict = self.agreement.verdict(block, &voters);
         match &verdict {
-            Verdict::NoVoters => {
-                let later = self.sources.iter_mut().filter(|own| own.votes != Votes::No);
-                let mut later = later.collect::<Vec<_>>();
-                if later.is_empty() && !self.joining.is_under_way() {
-                    return Err(self.uncomparable());
-                }
-                // The sources that had agreed on it are gone.
-                for source in &mut later {
-                    (source.votes_from, source.next_signed) = (block, block);
-                }
-                Ok(Verdict::Pending)
-            }
+            Verdict::NoVoters if self.joining.is_under_way() => Ok(Verdict::Pending),
+            Verdict::NoVoters => Err(self.uncomparable()),
             Verdict::Differ(groups) => {
                 self.decide(block, groups);
                 Ok(verdict)
             }
             _ => Ok(verdict),
         }
+    }
+
+    /// The fault of an attempt whose beginning can't be compared with any source that is left. The
+    /// next attempt compares what is at the target with all of them.
+    fn without_witnesses(&self) -> Fault {
+        let cause = "the sources with which its beginning was compared are gone";
+        Fault::new(Code::SourceChanged, "copy", cause)
+            .path(&self.joining.sources.set.name)
+            .retry(Retry::Now)
     }
 
     /// The fault of sources of which none computes digests.
@@ -546,6 +558,7 @@ impl Fetch {
         if let Some(block) = wanted.block
             && let Verdict::Agreed(state) = self.verdict(block)?
         {
+            self.has_passed = true;
             self.shared.agree(block, state);
         }
         for (number, source, bytes) in self.window.unverified() {
@@ -560,6 +573,7 @@ impl Fetch {
                     let start = self.window.range(number).start;
                     self.joining.sources.log.add(source, bytes.len() as u64);
                     self.window.verified(number);
+                    self.has_passed = true;
                     self.shared.pass(start, bytes);
                 }
                 Compared::Other(at) => {

@@ -2,30 +2,38 @@
 //! process, whose stores misbehave.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use xdfs_proto::path::{Answer, Call};
-use xdfs_proto::{ChecksumValue, Code, Fault};
+use xdfs_proto::{ChecksumValue, Code, Fault, Retry};
 use xdfs_store::{LocalStore, Source, SourceInfo, Store};
 
-use super::{ReplicaSet, ReplicaShare, Replicas};
+use super::fetch::BLOCK_BYTES;
+use super::{ReplicaLog, ReplicaSet, ReplicaShare, Replicas};
 use crate::client::{Client, ClientOptions};
 use crate::remote::RemotePlace;
 use crate::scheme::PlaceSettings;
 use crate::server::{ServerBuilder, ServerHandle};
-use crate::transfer::{LocalPlace, TransferOptions};
+use crate::skip::Skip;
+use crate::transfer::{LocalPlace, Transfer, TransferOptions};
 
 const SIZE: usize = 6 << 20;
+/// The longest time that a test waits for anything: more is a hang.
+const HANG: Duration = Duration::from_secs(60);
 
 /// How a store misbehaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum Manner {
     Honest,
     /// It sends another byte here than its digests have.
     Lies(u64),
     /// It computes no digests of blocks.
     NoDigests,
+    /// From this byte on it has neither bytes nor digests. It says so once the flag is set.
+    Ends(u64, Arc<AtomicBool>),
 }
 
 /// The files of this machine.
@@ -41,7 +49,7 @@ impl Store for Odd {
 
     fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
         let inner = self.files.open_source(path)?;
-        Ok(Box::new(OddSource(self.manner, inner)))
+        Ok(Box::new(OddSource(self.manner.clone(), inner)))
     }
 
     fn call(
@@ -49,11 +57,34 @@ impl Store for Odd {
         call: &Call,
         part: &mut dyn FnMut(Answer) -> Result<(), Fault>,
     ) -> Result<Answer, Fault> {
-        if self.manner == Manner::NoDigests && matches!(call, Call::Signatures { .. }) {
-            return Err(Fault::new(Code::Unsupported, "compute", "not here"));
+        match (&self.manner, call) {
+            (Manner::NoDigests, Call::Signatures { .. }) => {
+                Err(Fault::new(Code::Unsupported, "compute", "not here"))
+            }
+            (Manner::Ends(at, flag), Call::Signatures { first, count, .. })
+                if (first + u64::from(*count)) * u64::from(BLOCK_BYTES) > *at =>
+            {
+                Err(end(flag))
+            }
+            _ => self.files.call(call, part),
         }
-        self.files.call(call, part)
     }
+}
+
+/// Waits until it is `true`.
+#[track_caller]
+fn until(mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < HANG, "it hangs");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The end of a source, when the flag is set.
+fn end(flag: &AtomicBool) -> Fault {
+    until(|| flag.load(Ordering::Relaxed));
+    Fault::new(Code::Io, "read", "the disk is broken")
 }
 
 #[derive(Debug)]
@@ -66,6 +97,11 @@ impl Source for OddSource {
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
         let count = self.1.read_at(offset, buf)?;
+        if let Manner::Ends(at, flag) = &self.0
+            && offset + count as u64 > *at
+        {
+            return Err(end(flag));
+        }
         if let Manner::Lies(at) = self.0
             && let Some(at) = at.checked_sub(offset)
             && let Some(byte) = buf[..count].get_mut(at as usize)
@@ -137,7 +173,7 @@ impl Scene {
         let served = servers.iter().enumerate().map(|(number, (manner, bytes))| {
             let file = folder.path().join(format!("file{number}"));
             std::fs::write(&file, bytes).unwrap();
-            Served::new(*manner, &file)
+            Served::new(manner.clone(), &file)
         });
         Self {
             served: served.collect(),
@@ -151,24 +187,43 @@ impl Scene {
     }
 
     fn copy(&self, set: ReplicaSet) -> Copied {
-        let replicas = Replicas::new(vec![set], |place| {
-            Client::connect(place, ClientOptions::default()).map(Arc::new)
-        });
+        let replicas = Replicas::new(vec![set], connect);
+        self.copy_of(&replicas, &TransferOptions::default())
+    }
+
+    /// One attempt to copy the set.
+    fn copy_of(&self, replicas: &Replicas, options: &TransferOptions) -> Copied {
         let place = replicas.place(0).unwrap().clone();
-        let options = ClientOptions {
+        let settings = ClientOptions {
             settings: PlaceSettings::default().with(replicas.clone()),
             ..ClientOptions::default()
         };
-        let client = Client::connect(&place, options).unwrap();
+        let client = Client::connect(&place, settings).unwrap();
         let target = self.folder.path().join("target");
         let to = LocalPlace::Path(target.clone());
-        let transfer = client.download(&place.path, &to, &TransferOptions::default());
+        let transfer = client.download(&place.path, &to, options);
         Copied {
-            result: transfer.unwrap().wait().map(drop),
-            shares: replicas.at(&place).unwrap().1.shares(),
+            result: end_of(transfer.unwrap()),
+            shares: log(replicas).shares(),
             target,
         }
     }
+}
+
+fn connect(place: &RemotePlace) -> Result<Arc<Client>, Fault> {
+    Client::connect(place, ClientOptions::default()).map(Arc::new)
+}
+
+fn log(replicas: &Replicas) -> ReplicaLog {
+    let place = replicas.place(0).unwrap();
+    replicas.at(place).unwrap().1.clone()
+}
+
+#[track_caller]
+fn end_of(transfer: Transfer) -> Result<(), Fault> {
+    let (sender, ended) = mpsc::channel();
+    std::thread::spawn(move || sender.send(transfer.wait().map(drop)));
+    ended.recv_timeout(HANG).expect("it hangs")
 }
 
 fn content(seed: u8) -> Vec<u8> {
@@ -216,7 +271,7 @@ fn a_source_that_lies_about_its_bytes_is_dropped_and_nothing_of_the_lie_remains(
     let expected = content(1);
     for at in [0, 700_000, SIZE as u64 - 1] {
         for liar in [0, 1] {
-            let mut manners = [Manner::Honest; 2];
+            let mut manners = [Manner::Honest, Manner::Honest];
             manners[liar] = Manner::Lies(at);
             let scene = Scene::new(&manners.map(|manner| (manner, &expected[..])));
             let copied = scene.copy(scene.set());
@@ -236,8 +291,8 @@ fn a_source_that_lies_about_its_bytes_is_dropped_and_nothing_of_the_lie_remains(
 fn sources_that_all_lie_publish_nothing() {
     let expected = content(2);
     let liar = (Manner::Lies(5), &expected[..]);
-    for servers in [&[liar][..], &[liar, liar]] {
-        let scene = Scene::new(servers);
+    for servers in [vec![liar.clone()], vec![liar.clone(), liar]] {
+        let scene = Scene::new(&servers);
         let copied = scene.copy(scene.set());
         copied.assert_nothing("sent other bytes");
         assert!(copied.shares.iter().all(|share| share.dropped.is_some()));
@@ -248,12 +303,12 @@ fn sources_that_all_lie_publish_nothing() {
 fn a_source_without_digests_is_compared_with_the_others() {
     let expected = content(3);
     let plain = Manner::NoDigests;
-    let scene = Scene::new(&[(plain, &expected), (Manner::Honest, &expected)]);
+    let scene = Scene::new(&[(plain.clone(), &expected), (Manner::Honest, &expected)]);
     let copied = scene.copy(scene.set());
     copied.assert_is(&expected);
     assert!(copied.shares[0].bytes > 0 && copied.dropped(0).is_none());
     // One with other content is found, although it was named first.
-    let scene = Scene::new(&[(plain, &content(4)), (Manner::Honest, &expected)]);
+    let scene = Scene::new(&[(plain.clone(), &content(4)), (Manner::Honest, &expected)]);
     let copied = scene.copy(scene.set());
     copied.assert_is(&expected);
     assert_eq!(copied.dropped(0).unwrap().code, Code::IntegrityMismatch);
@@ -266,8 +321,8 @@ fn a_source_without_digests_is_compared_with_the_others() {
 #[test]
 fn a_digest_that_is_known_beforehand_decides() {
     let (expected, other) = (content(5), content(6));
-    let honest = Manner::Honest;
-    let scene = Scene::new(&[(honest, &other), (honest, &other), (honest, &expected)]);
+    let honest = |bytes| (Manner::Honest, bytes);
+    let scene = Scene::new(&[&other[..], &other, &expected].map(honest));
     let set = ReplicaSet {
         digest: Some(sha256(&expected)),
         ..scene.set()
@@ -279,7 +334,7 @@ fn a_digest_that_is_known_beforehand_decides() {
         assert!(fault.cause.contains("known beforehand"), "{fault}");
     }
     // None of the sources has that file.
-    let scene = Scene::new(&[(honest, &other), (honest, &other)]);
+    let scene = Scene::new(&[&other[..], &other].map(honest));
     let set = ReplicaSet {
         digest: Some(sha256(&expected)),
         ..scene.set()
@@ -293,8 +348,8 @@ fn a_digest_that_is_known_beforehand_decides() {
 fn a_length_that_is_known_beforehand_decides() {
     let expected = content(7);
     let longer = [&expected[..], b"x"].concat();
-    let honest = Manner::Honest;
-    let scene = Scene::new(&[(honest, &longer), (honest, &longer), (honest, &expected)]);
+    let honest = |bytes| (Manner::Honest, bytes);
+    let scene = Scene::new(&[&longer[..], &longer, &expected].map(honest));
     let set = ReplicaSet {
         length: Some(SIZE as u64),
         ..scene.set()
@@ -313,4 +368,75 @@ fn a_length_that_is_known_beforehand_decides() {
         ..set
     };
     assert!(scene.copy(set).result.is_err());
+}
+
+/// Whose beginning and length are within ranges of several blocks.
+#[test]
+fn a_part_begins_anywhere() {
+    let expected = [content(8), content(9), content(10)].concat();
+    let block = u64::from(BLOCK_BYTES);
+    let scene = Scene::new(&[(Manner::Honest, &expected), (Manner::Honest, &expected)]);
+    for (offset, length) in [
+        (7 * block, 2 * block),
+        (9 * block + 7, 1),
+        (6 * block, block),
+    ] {
+        let replicas = Replicas::new(vec![scene.set()], connect);
+        let options = TransferOptions {
+            offset,
+            length: Some(length),
+            skip: Skip::Never,
+            ..TransferOptions::default()
+        };
+        let copied = scene.copy_of(&replicas, &options);
+        copied.result.unwrap();
+        let part = &expected[offset as usize..][..length as usize];
+        assert!(std::fs::read(&copied.target).unwrap() == part, "{offset}");
+        std::fs::remove_file(copied.target).unwrap();
+    }
+}
+
+/// The first source ends after its beginning was passed on, and only then the second one comes.
+#[test]
+fn the_beginning_of_a_source_that_is_gone_is_not_mixed_with_the_end_of_another() {
+    let (before, expected) = (content(11), content(12));
+    let is_ended = Arc::new(AtomicBool::new(false));
+    let ends = Manner::Ends(3 << 20, Arc::clone(&is_ended));
+    let mut scene = Scene::new(&[(ends, &before), (Manner::Honest, &expected)]);
+    let logged = Arc::new(std::sync::OnceLock::<ReplicaLog>::new());
+    let second = scene.served[1].place.clone();
+    let log_of = Arc::clone(&logged);
+    let replicas = Replicas::new(vec![scene.set()], move |place| {
+        let has_begun = || log_of.get().is_some_and(|log| log.shares()[0].bytes > 0);
+        if *place == second {
+            until(has_begun);
+        }
+        connect(place)
+    });
+    let log = log(&replicas);
+    logged.set(log.clone()).unwrap();
+    let first = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            until(|| log.shares()[1].is_used);
+            is_ended.store(true, Ordering::Relaxed);
+        });
+        scene.copy_of(&replicas, &TransferOptions::default())
+    });
+    first.assert_nothing("its beginning was compared are gone");
+    let fault = first.result.unwrap_err();
+    assert_eq!((fault.code, fault.retry), (Code::SourceChanged, Retry::Now));
+    // Its server is gone too. What is there may have to be removed first.
+    drop(scene.served.remove(0));
+    let attempt = || scene.copy_of(&replicas, &TransferOptions::default());
+    let copied = match attempt() {
+        Copied {
+            result: Err(fault), ..
+        } => {
+            assert!(fault.cause.contains("differs from the sources"), "{fault}");
+            attempt()
+        }
+        copied => copied,
+    };
+    copied.result.clone().unwrap();
+    assert!(std::fs::read(&copied.target).unwrap() == expected);
 }
