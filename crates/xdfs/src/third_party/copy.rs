@@ -12,6 +12,7 @@ use xdfs_proto::third_party::CopyOrder;
 use xdfs_store::Store;
 
 use super::state::Copy;
+use super::watch::{EndGuard, Watch};
 use super::way::Way;
 use crate::transfer::TransferOptions;
 
@@ -30,9 +31,12 @@ impl Run {
     /// Starts the thread.
     pub(super) fn spawn(self) -> Result<(), Fault> {
         let thread = thread::Builder::new().name("xdfs-copy".into());
-        let started = thread.spawn(move || match self.run() {
-            Ok(outcome) => self.copy.done(outcome),
-            Err(fault) => self.copy.fail(fault),
+        let started = thread.spawn(move || {
+            let _end = EndGuard(Arc::clone(&self.copy));
+            match self.run() {
+                Ok(outcome) => self.copy.done(outcome),
+                Err(fault) => self.copy.fail(self.copy.check().err().unwrap_or(fault)),
+            }
         });
         started
             .map(drop)
@@ -45,7 +49,8 @@ impl Run {
 
     fn by(&self, address: SocketAddr) -> Result<Outcome, Fault> {
         let order = &self.order;
-        let client = self.way.connect(address)?;
+        let client = Arc::new(self.way.connect(address)?);
+        let _watch = Watch::over(&self.copy, &client)?;
         let rate = order.rate_bytes_per_s_max;
         let options = TransferOptions {
             parameters: TransferParameters {

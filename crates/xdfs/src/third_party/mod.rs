@@ -9,8 +9,10 @@ mod copy;
 mod news;
 mod state;
 mod tree;
+mod watch;
 mod way;
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,15 +35,20 @@ use self::way::Way;
 const RUNNING_PER_USER_MAX: usize = 16;
 /// Most copies that are known, ended ones included: the oldest ended ones are forgotten.
 const KNOWN_MAX: usize = 4096;
+/// Latest ended copies of one user whose news are kept.
+const NEWS_KEPT_PER_USER: usize = 16;
 /// Time for which the end of a copy is remembered.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// The copies of a server, by user and identifier.
+/// Copies by user and identifier.
+type KnownCopies = HashMap<(String, CopyId), Arc<Copy>>;
+
+/// The copies of a server.
 #[derive(Debug, Default)]
-pub(crate) struct Copies(Mutex<HashMap<(String, CopyId), Arc<Copy>>>);
+pub(crate) struct Copies(Mutex<KnownCopies>);
 
 impl Copies {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(String, CopyId), Arc<Copy>>> {
+    fn lock(&self) -> MutexGuard<'_, KnownCopies> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -78,10 +85,9 @@ impl Copies {
             let cause = format!("{RUNNING_PER_USER_MAX} copies of the user are running");
             return Err(Fault::new(Code::LimitExceeded, "start to copy", cause));
         }
+        forget_news(&known, user);
         if known.len() >= KNOWN_MAX {
-            let ended = known.iter().filter(|(_, copy)| copy.ended_for().is_some());
-            let oldest = ended.max_by_key(|(_, copy)| copy.ended_for());
-            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else {
+            let Some(oldest) = oldest_ended(&known, user) else {
                 let cause = format!("{KNOWN_MAX} copies are running");
                 return Err(Fault::new(Code::LimitExceeded, "start to copy", cause));
             };
@@ -90,6 +96,28 @@ impl Copies {
         known.insert((user.to_owned(), id), Arc::clone(copy));
         Ok(None)
     }
+}
+
+/// Has all but the latest ended copies of a user forget their news, which may never be asked for.
+fn forget_news(known: &KnownCopies, user: &str) {
+    let own = known.iter().filter(|((own, _), _)| own == user);
+    let mut ended: Vec<_> = own
+        .filter_map(|(_, copy)| Some((copy.ended_at()?, copy)))
+        .collect();
+    ended.sort_by_key(|(at, _)| Reverse(*at));
+    let older = ended.iter().skip(NEWS_KEPT_PER_USER);
+    older
+        .filter_map(|(_, copy)| copy.news.as_ref())
+        .for_each(News::forget);
+}
+
+/// The oldest ended copy: one of this user, if there is any, so that those of others stay.
+fn oldest_ended(known: &KnownCopies, user: &str) -> Option<(String, CopyId)> {
+    let ended = known
+        .iter()
+        .filter_map(|(key, copy)| Some((key.0 != user, copy.ended_at()?, key)));
+    let oldest = ended.min_by_key(|(is_other, at, _)| (*is_other, *at));
+    oldest.map(|(_, _, key)| key.clone())
 }
 
 /// The store of a session whose user may have files copied with other servers.
@@ -313,5 +341,70 @@ impl fmt::Debug for ThirdPartyStore {
         f.debug_struct("ThirdPartyStore")
             .field("inner", &self.inner)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use xdfs_proto::third_party::{TreeNews, TreeQuery, TreeStep};
+
+    use super::*;
+
+    /// Adds a copy of a tree that ends before its news are taken.
+    fn add_ended(copies: &Copies, user: &str, number: u8) -> Arc<Copy> {
+        let news = News::new(true);
+        let step = TreeNews::Step {
+            step: TreeStep::Copy,
+            path: b"x".to_vec(),
+            from: Vec::new(),
+        };
+        news.add(step, || false);
+        let copy = Arc::new(Copy::of_tree(
+            Instant::now(),
+            news,
+            [Vec::new(), Vec::new()],
+        ));
+        let added = copies.add(user, CopyId([number; 16]), &copy).unwrap();
+        assert!(added.is_none());
+        copy.fail(Fault::new(Code::Cancelled, "copy", "it was cancelled"));
+        copy
+    }
+
+    #[test]
+    fn the_news_of_many_ended_copies_are_forgotten() {
+        let copies = Copies::default();
+        let other = add_ended(&copies, "other", 0);
+        let own: Vec<_> = (0..60).map(|at| add_ended(&copies, "own", at)).collect();
+        let has_news = |copy: &Arc<Copy>, number: u8| {
+            let query = TreeQuery {
+                copy: CopyId([number; 16]),
+                from: 0,
+                consent: None,
+            };
+            let status = copy.tree_status(query).unwrap();
+            assert!(status.state.is_end());
+            !status.news.is_empty()
+        };
+        let kept: Vec<_> = (0..60)
+            .filter(|at| has_news(&own[usize::from(*at)], *at))
+            .collect();
+        // Another one has ended since the last was added.
+        let first = 60 - u8::try_from(NEWS_KEPT_PER_USER).unwrap() - 1;
+        assert_eq!(kept, (first..60).collect::<Vec<_>>());
+        assert!(has_news(&other, 0), "of another user");
+    }
+
+    #[test]
+    fn the_copies_of_a_user_make_place_for_each_other() {
+        let copies = Copies::default();
+        for (user, number) in [("other", 1), ("own", 2), ("own", 3)] {
+            add_ended(&copies, user, number);
+        }
+        let known = copies.lock();
+        let oldest = |user: &str| oldest_ended(&known, user).unwrap();
+        assert_eq!(oldest("own"), ("own".to_owned(), CopyId([2; 16])));
+        assert_eq!(oldest("other"), ("other".to_owned(), CopyId([1; 16])));
+        // One who has none takes the place of the oldest.
+        assert_eq!(oldest("third"), ("other".to_owned(), CopyId([1; 16])));
     }
 }

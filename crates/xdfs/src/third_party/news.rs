@@ -107,6 +107,14 @@ impl News {
         }
     }
 
+    /// Forgets those that wait, which may never be asked for.
+    pub(super) fn forget(&self) {
+        let mut state = self.lock();
+        state.first += state.waiting.len() as u64;
+        state.waiting = VecDeque::new();
+        state.bytes = 0;
+    }
+
     /// The first failure of an entry.
     pub(super) fn first_failure(&self) -> Option<Fault> {
         self.lock().first_failure.clone()
@@ -195,6 +203,20 @@ mod tests {
         });
         assert_eq!(taken, (0..wanted).map(step).collect::<Vec<_>>());
         assert!(!news.take(query(wanted as u64, None)).more);
+    }
+
+    #[test]
+    fn news_that_are_forgotten_leave_their_numbers() {
+        let news = News::new(true);
+        (0..3).for_each(|number| news.add(step(number), || false));
+        news.forget();
+        assert_eq!(news.lock().bytes, 0);
+        news.add(step(3), || false);
+        let part = news.take(query(1, None));
+        assert_eq!(
+            (part.first, part.news, part.more),
+            (3, vec![step(3)], false)
+        );
     }
 
     #[test]

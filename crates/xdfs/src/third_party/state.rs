@@ -10,6 +10,13 @@ use xdfs_proto::{Code, DigestValue, Fault, Side};
 
 use super::news::News;
 
+/// The components of a path, each after a slash: different paths may be written for one tree.
+fn components(path: &[u8]) -> Vec<u8> {
+    let parts = path.split(|byte| *byte == b'/');
+    let named = parts.filter(|part| !matches!(*part, b"" | b"."));
+    named.flat_map(|part| [b"/", part].concat()).collect()
+}
+
 /// The state of a copy.
 #[derive(Debug)]
 pub(super) struct Copy {
@@ -50,7 +57,7 @@ impl Copy {
     pub(super) fn of_tree(began: Instant, news: News, roots: [Vec<u8>; 2]) -> Self {
         Self {
             news: Some(news),
-            roots,
+            roots: roots.map(|root| components(&root)),
             ..Self::new(began)
         }
     }
@@ -132,6 +139,11 @@ impl Copy {
         })
     }
 
+    /// The time of its end; `None` while it runs.
+    pub(super) fn ended_at(&self) -> Option<Instant> {
+        self.lock().1
+    }
+
     /// The time since its end; `None` while it runs.
     pub(super) fn ended_for(&self) -> Option<Duration> {
         self.lock().1.map(|ended| ended.elapsed())
@@ -177,5 +189,28 @@ impl Copy {
         state.0.is_fault_there = fault.side == Side::Remote;
         state.0.fault = Some(fault);
         state.1 = Some(Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_tree_is_in_the_way_however_its_path_is_written() {
+        let began = Instant::now();
+        let tree = |roots: [&str; 2], after_ms: u64| {
+            let roots = roots.map(|root| root.as_bytes().to_vec());
+            let began = began + Duration::from_millis(after_ms);
+            Copy::of_tree(began, News::new(true), roots)
+        };
+        let earlier = tree(["/a", "b/c"], 0);
+        for roots in [["/a", "b/c"], ["a/", "/b//c/"], ["./a", "b/./c"]] {
+            assert!(earlier.is_in_the_way(&tree(roots, 1)), "{roots:?}");
+            assert!(!tree(roots, 1).is_in_the_way(&earlier), "{roots:?}");
+        }
+        for roots in [["/ab", "c"], ["b/c", "a"], ["", "b/c"]] {
+            assert!(!earlier.is_in_the_way(&tree(roots, 1)), "{roots:?}");
+        }
     }
 }

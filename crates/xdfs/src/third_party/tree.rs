@@ -16,6 +16,7 @@ use xdfs_proto::{Code, Fault};
 use xdfs_store::Store;
 
 use super::state::Copy;
+use super::watch::{EndGuard, Watch};
 use super::way::Way;
 use crate::between::{self, ServerFile};
 use crate::client::{Client, ClientOptions};
@@ -82,11 +83,12 @@ impl Run {
     pub(super) fn spawn(self) -> Result<(), Fault> {
         let thread = thread::Builder::new().name("xdfs-tree".into());
         let started = thread.spawn(move || {
+            let _end = EndGuard(Arc::clone(&self.copy));
             let done = self.await_earlier();
             let done =
                 done.and_then(|()| self.way.try_each(&self.copy, |address| self.by(address)));
             if let Err(fault) = done {
-                self.copy.fail(fault);
+                self.copy.fail(self.copy.check().err().unwrap_or(fault));
             }
         });
         started
@@ -116,6 +118,7 @@ impl Run {
 
     fn by(&self, address: SocketAddr) -> Result<(), Fault> {
         let client = Arc::new(self.way.connect(address)?);
+        let _watch = Watch::over(&self.copy, &client)?;
         let order = &self.order;
         let look = Call::Stat {
             path: order.there.clone(),
