@@ -108,13 +108,24 @@ fn check(flags: &CpFlags) -> Result<(), Fault> {
         (flags.remove_source, "--remove-source"),
         (flags.servers.detach, "--detach"),
     ];
-    match refused.iter().find(|(is_wanted, _)| *is_wanted) {
-        None => Ok(()),
-        Some((_, flag)) => {
-            let cause = format!("{flag} can't be done with several sources of one file");
-            let fault = Fault::new(Code::InvalidArgument, "plan the copy", cause);
-            Err(fault.hint("name a single source; a comma in a path before a URL is %2C"))
+    let invalid = |cause| Fault::new(Code::InvalidArgument, "plan the copy", cause);
+    if let Some((_, flag)) = refused.iter().find(|(is_wanted, _)| *is_wanted) {
+        let cause = format!("{flag} can't be done with several sources of one file");
+        let hint = "name a single source; a comma in a path before a URL is %2C";
+        return Err(invalid(cause).hint(hint));
+    }
+    let security = &flags.session.security;
+    let secrets = [
+        (security.password_file.is_some(), "--password-file"),
+        (security.token_file.is_some(), "--token-file"),
+        (security.ticket_file.is_some(), "--ticket-file"),
+    ];
+    match secrets.iter().find(|(is_named, _)| *is_named) {
+        Some((_, flag)) if flags.servers.mirrors.is_some() => {
+            let cause = format!("{flag} would send a secret to any server that a list names");
+            Err(invalid(cause).hint("name the sources that may have it: URL,URL"))
         }
+        _ => Ok(()),
     }
 }
 

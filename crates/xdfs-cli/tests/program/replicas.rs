@@ -513,3 +513,34 @@ fn lists_with_mistakes_are_refused_before_a_server_is_asked() {
     let missing = place.here("none");
     xdfs(["cp", "--mirrors", &missing, &target]).fails(4, &["no such file"]);
 }
+
+/// A list isn't trusted, so its servers get no secrets.
+#[test]
+fn secrets_are_not_for_lists_of_mirrors() {
+    let place = Place::new();
+    let list = place.make_here("list", b"xdfs://127.0.0.1:1/f\n");
+    let secret = place.make_here("secret", b"secret\n");
+    let target = place.here("target");
+    for flag in ["--password-file", "--token-file", "--ticket-file"] {
+        let run = xdfs(["cp", flag, &secret, "--mirrors", &list, &target]);
+        run.fails(2, &[flag, "any server that a list names"]);
+    }
+}
+
+/// The second server comes after the first one was killed, and has another file.
+#[test]
+fn the_files_of_two_servers_are_never_mixed() {
+    let mut scene = Scene::limited(&[Some("6M"), None]);
+    let (before, expected) = (content(417, SIZE), content(418, SIZE));
+    scene.put(0, &before);
+    scene.put(1, &expected);
+    scene.servers[1].0.running.signal("STOP");
+    let mut client = start(&[&scene.all(), &scene.target()]);
+    client.wait_for_bytes(4 << 20);
+    scene.servers[0].0.running.kill();
+    scene.servers[1].0.running.signal("CONT");
+    let run = client.wait().ok();
+    scene.assert_copied(&expected);
+    let gone = "its beginning was compared are gone";
+    assert!(run.stderr.contains(gone), "{}", run.stderr);
+}

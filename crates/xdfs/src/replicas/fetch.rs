@@ -232,6 +232,7 @@ struct Fetch {
 
 impl Fetch {
     fn run(mut self) {
+        let _guard = self.shared.guard();
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut context = Context::from_waker(&waker);
         while let Some(wanted) = self.shared.wanted() {
@@ -411,6 +412,9 @@ impl Fetch {
                     .fault(number, Code::SourceChanged, cause));
             }
             source.votes = Votes::Yes;
+            if source.is_from_start {
+                self.joining.sources.log.note_witness(number);
+            }
             for (block, signature) in (first..).zip(&signatures.blocks) {
                 self.agreement.claim(block, number, signature.state);
             }
@@ -508,7 +512,8 @@ impl Fetch {
         match (self.joining.sources.set.digest, &self.settling) {
             (Some(digest), Settling::NotYet) => {
                 let sources = self.joining.sources.clone();
-                let settle = move || sources.settle(digest);
+                let length = self.length;
+                let settle = move || sources.settle(digest, length);
                 let thread = thread::Builder::new()
                     .name("xdfs-settle".into())
                     .spawn(settle);
@@ -526,6 +531,7 @@ impl Fetch {
                 for &number in groups.iter().skip(1).flatten() {
                     let code = Code::IntegrityMismatch;
                     let fault = self.joining.sources.fault(number, code, cause.clone());
+                    self.joining.sources.log.note_outvoted(number);
                     self.drop_number(number, &fault);
                 }
             }

@@ -2,6 +2,7 @@
 //! can't be reached must not keep the others waiting.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -20,6 +21,29 @@ const AT_ONCE: usize = 8;
 /// The time in which the other sources may follow the first one before the copy begins.
 const FOLLOWING: Duration = Duration::from_secs(2);
 const COMPARE: &str = "use the source";
+/// The cause of faults after a panic, which the process reports itself.
+pub(super) const BROKEN: &str = "internal error, please report it";
+/// Bytes a second that a source reads at least for the digest of its whole file.
+const DIGEST_RATE: u64 = 8 << 20;
+
+/// The longest times that sources take for an answer. A session that lives on is no proof that one
+/// will come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// For facts about the file.
+    pub(super) facts: Duration,
+    /// For the digest of a whole file, beside the time for reading it.
+    pub(super) digest: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            facts: Duration::from_secs(30),
+            digest: Duration::from_secs(60),
+        }
+    }
+}
 
 /// Opens the session with a source.
 pub(super) type Connect = dyn Fn(&RemotePlace) -> Result<Arc<Client>, Fault> + Send + Sync;
@@ -30,6 +54,7 @@ pub(super) struct Sources {
     pub(super) set: Arc<ReplicaSet>,
     pub(super) log: ReplicaLog,
     connect: Arc<Connect>,
+    patience: Patience,
     /// By number of the source.
     clients: Arc<Mutex<Vec<Option<Arc<Client>>>>>,
 }
@@ -43,12 +68,18 @@ pub(super) struct Joined {
 }
 
 impl Sources {
-    pub(super) fn new(set: Arc<ReplicaSet>, log: ReplicaLog, connect: Arc<Connect>) -> Self {
+    pub(super) fn new(
+        set: Arc<ReplicaSet>,
+        log: ReplicaLog,
+        connect: Arc<Connect>,
+        patience: Patience,
+    ) -> Self {
         Self {
             clients: Arc::new(Mutex::new(vec![None; set.places.len()])),
             set,
             log,
             connect,
+            patience,
         }
     }
 
@@ -91,7 +122,13 @@ impl Sources {
             path: place.path.clone(),
             follow: true,
         };
-        let Answer::Attributes(found) = client.call(call)? else {
+        let answer = client.start_call(call)?.wait_for(self.patience.facts);
+        let Some(answer) = answer else {
+            // Another attempt opens another session.
+            client.stop();
+            return Err(self.unanswered(number));
+        };
+        let Answer::Attributes(found) = answer? else {
             return Err(self.fault(number, Code::Internal, "another answer"));
         };
         match found.kind {
@@ -105,9 +142,16 @@ impl Sources {
         }
     }
 
+    /// The fault of a source that takes too long for an answer.
+    fn unanswered(&self, number: usize) -> Fault {
+        let fault = self.fault(number, Code::DeadlineExceeded, "it doesn't answer");
+        fault.retry(Retry::Now)
+    }
+
     /// Compares the digests of the sources with open sessions with one that is known beforehand,
-    /// and drops those that have another one. They have to read all of the file for it.
-    pub(super) fn settle(&self, digest: ChecksumValue) {
+    /// and drops those that have another one, or don't answer. They have to read all of the file,
+    /// which has `length` bytes, for it.
+    pub(super) fn settle(&self, digest: ChecksumValue, length: u64) {
         let clients = self.clients().clone();
         let open = clients.into_iter().enumerate();
         let open = open.filter_map(|(number, client)| Some((number, client?)));
@@ -119,12 +163,25 @@ impl Sources {
                 length: None,
                 kind: digest.kind(),
             };
-            (number, client.start_call(call))
+            (number, client.start_call(call), client)
         });
         // All of them at the same time.
         let asked: Vec<_> = asked.collect();
-        for (number, call) in asked {
-            match call.and_then(crate::paths::PendingCall::wait) {
+        let reading = Duration::from_secs(length / DIGEST_RATE);
+        let patience = self.patience.digest.saturating_add(reading);
+        let began = Instant::now();
+        for (number, call, client) in asked {
+            let Ok(mut call) = call else {
+                // The session has ended.
+                continue;
+            };
+            let Some(answer) = call.wait_for(patience.saturating_sub(began.elapsed())) else {
+                // Before what follows from the end of its session.
+                self.log.drop_source(number, &self.unanswered(number));
+                client.stop();
+                continue;
+            };
+            match answer {
                 Ok(Answer::Digest { value, .. }) if value != digest => {
                     let cause = format!(
                         "its {} digest is not the one that is known beforehand",
@@ -207,7 +264,10 @@ impl Joining {
             }
             let (sources, sender) = (self.sources.clone(), self.sender.clone());
             let join = move || {
-                let joined = sources.join(number);
+                // The session is opened by code of the caller, which may panic.
+                let joined = catch_unwind(AssertUnwindSafe(|| sources.join(number)));
+                let broken = |_| Err(sources.fault(number, Code::Internal, BROKEN));
+                let joined = joined.unwrap_or_else(broken);
                 // Nothing waits for one that comes after the end.
                 let _ = sender.send((number, joined));
             };

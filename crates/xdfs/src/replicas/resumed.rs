@@ -165,13 +165,21 @@ impl ComparedSink {
         }
         // All that were used agree on it, so those with another digest are found by asking.
         let before = self.used();
-        self.sources.settle(digest);
-        let left = self.used();
+        self.sources.settle(digest, length);
         let kind = digest.kind().as_str();
         let cause = format!("its {kind} digest is not the one that is known beforehand");
+        let mut has_dropped = self.used() < before;
+        if !has_dropped {
+            // They claim to have that digest, and what they sent has another one.
+            let fault = |number| {
+                let cause = format!("the {kind} digest that it computes is not that of its bytes");
+                self.sources.fault(number, Code::IntegrityMismatch, cause)
+            };
+            has_dropped = self.sources.log.drop_witnesses(fault);
+        }
         self.sink.discard()?;
         let fault = Fault::new(Code::IntegrityMismatch, "publish", cause).path(name);
-        Err(match left > 0 && left < before {
+        Err(match has_dropped && self.used() > 0 {
             true => fault.retry(Retry::Now),
             false => fault.hint("the list has a wrong digest, or all of its sources another file"),
         })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use xdfs_proto::{Code, Fault};
 use xdfs_store::{Place, Traits};
 
-use super::join::{Connect, Sources};
+use super::join::{Connect, Patience, Sources};
 use super::place::ReplicaPlace;
 use super::set::{ReplicaLog, ReplicaSet};
 use crate::address::Address;
@@ -23,6 +23,7 @@ static SET: SetScheme = SetScheme;
 pub struct Replicas {
     sets: Vec<(RemotePlace, Arc<ReplicaSet>, ReplicaLog)>,
     connect: Arc<Connect>,
+    pub(super) patience: Patience,
 }
 
 impl Replicas {
@@ -53,6 +54,7 @@ impl Replicas {
         Self {
             sets: sets.collect(),
             connect: Arc::new(connect),
+            patience: Patience::default(),
         }
     }
 
@@ -127,7 +129,8 @@ impl OpenPlace for SetScheme {
             let cause = "the settings of the session have no such set of replicas";
             return Err(Fault::new(Code::InvalidArgument, "open a session", cause));
         };
-        let sources = Sources::new(Arc::clone(set), log.clone(), Arc::clone(&replicas.connect));
+        let connect = Arc::clone(&replicas.connect);
+        let sources = Sources::new(Arc::clone(set), log.clone(), connect, replicas.patience);
         Ok(Arc::new(ReplicaPlace::new(sources)))
     }
 }

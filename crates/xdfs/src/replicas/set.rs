@@ -97,66 +97,108 @@ pub struct ReplicaShare {
 /// The shares of all sources of a set, while it is copied and after that. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct ReplicaLog {
-    shares: Arc<Mutex<Vec<ReplicaShare>>>,
+    sources: Arc<Mutex<Vec<Logged>>>,
+}
+
+#[derive(Clone, Debug)]
+struct Logged {
+    share: ReplicaShare,
+    /// Everything that was passed on in this attempt is what its digests say.
+    is_witness: bool,
+    /// It was dropped only because others disagreed, before the whole was compared.
+    is_outvoted: bool,
 }
 
 impl ReplicaLog {
     /// No shares yet.
     pub(super) fn new(set: &ReplicaSet) -> Self {
-        let shares = set.places.iter().map(|place| ReplicaShare {
-            place: place.clone(),
-            is_used: false,
-            bytes: 0,
-            dropped: None,
+        let sources = set.places.iter().map(|place| Logged {
+            share: ReplicaShare {
+                place: place.clone(),
+                is_used: false,
+                bytes: 0,
+                dropped: None,
+            },
+            is_witness: false,
+            is_outvoted: false,
         });
         Self {
-            shares: Arc::new(Mutex::new(shares.collect())),
+            sources: Arc::new(Mutex::new(sources.collect())),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<ReplicaShare>> {
-        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Logged>> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The shares, in the order of the set.
     #[must_use]
     pub fn shares(&self) -> Vec<ReplicaShare> {
-        self.lock().clone()
+        self.lock().iter().map(|own| own.share.clone()).collect()
     }
 
     pub(super) fn add(&self, source: usize, bytes: u64) {
-        if let Some(share) = self.lock().get_mut(source) {
+        if let Some(Logged { share, .. }) = self.lock().get_mut(source) {
             share.bytes = share.bytes.saturating_add(bytes);
         }
     }
 
     /// Notes that a source is used.
     pub(super) fn note_use(&self, source: usize) {
-        if let Some(share) = self.lock().get_mut(source) {
-            share.is_used = true;
+        if let Some(own) = self.lock().get_mut(source) {
+            own.share.is_used = true;
         }
+    }
+
+    /// Notes that everything was compared with the digests of a source.
+    pub(super) fn note_witness(&self, source: usize) {
+        if let Some(own) = self.lock().get_mut(source) {
+            own.is_witness = true;
+        }
+    }
+
+    /// Notes that others decided against a source.
+    pub(super) fn note_outvoted(&self, source: usize) {
+        if let Some(own) = self.lock().get_mut(source) {
+            own.is_outvoted = true;
+        }
+    }
+
+    /// Drops the sources by whose digests the whole was wrong, although they said otherwise, and
+    /// takes back those against which they had decided. Returns whether it has dropped any.
+    pub(super) fn drop_witnesses(&self, fault: impl Fn(usize) -> Fault) -> bool {
+        let mut has_dropped = false;
+        for (number, own) in self.lock().iter_mut().enumerate() {
+            if own.is_witness && own.share.dropped.is_none() {
+                own.share.dropped = Some(fault(number));
+                has_dropped = true;
+            } else if std::mem::take(&mut own.is_outvoted) {
+                own.share.dropped = None;
+            }
+        }
+        has_dropped
     }
 
     /// Notes why a source isn't used any more.
     pub(super) fn drop_source(&self, source: usize, fault: &Fault) {
-        if let Some(share) = self.lock().get_mut(source) {
+        if let Some(Logged { share, .. }) = self.lock().get_mut(source) {
             share.dropped.get_or_insert_with(|| fault.clone());
         }
     }
 
     /// Begins another attempt, in which sources that may have recovered are used again.
     pub(super) fn begin_again(&self) {
-        for share in &mut *self.lock() {
-            share.dropped.take_if(|fault| may_recover(fault));
+        for own in &mut *self.lock() {
+            own.is_witness = false;
+            own.share.dropped.take_if(|fault| may_recover(fault));
         }
     }
 
     /// Whether a source was dropped.
     pub(super) fn is_dropped(&self, source: usize) -> bool {
-        let shares = self.lock();
-        shares
-            .get(source)
-            .is_none_or(|share| share.dropped.is_some())
+        let sources = self.lock();
+        let found = sources.get(source);
+        found.is_none_or(|own| own.share.dropped.is_some())
     }
 }
 

@@ -8,6 +8,8 @@ use std::thread::Thread;
 use xdfs_proto::digest::FragmentState;
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet};
 
+use super::join::BROKEN;
+
 #[derive(Debug)]
 pub(super) struct Shared {
     /// Length of the file in bytes.
@@ -154,6 +156,11 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    /// A value for the thread: if a panic ends it, so does it end all reads.
+    pub(super) fn guard(self: &Arc<Self>) -> Guard {
+        Guard(Arc::clone(self))
+    }
+
     /// Ends all reads with a fault.
     pub(super) fn fail(&self, fault: Fault) {
         self.lock().fault = Some(fault);
@@ -171,4 +178,40 @@ fn open(state: MutexGuard<'_, State>) -> Result<MutexGuard<'_, State>, Fault> {
         return Err(Fault::new(Code::Cancelled, "read the sources", cause));
     }
     Ok(state)
+}
+
+/// Fails what waits for the thread, once the thread panics.
+#[derive(Debug)]
+pub(super) struct Guard(Arc<Shared>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(Fault::new(Code::Internal, "copy", BROKEN));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_thread_ends_all_reads() {
+        let shared = Arc::new(Shared::new(1));
+        let guard = shared.guard();
+        let thread = std::thread::spawn(move || {
+            let _guard = guard;
+            panic!("on purpose");
+        });
+        assert!(thread.join().is_err());
+        let fault = shared.read(0, &mut [0]).unwrap_err();
+        assert_eq!((fault.code, &*fault.cause), (Code::Internal, BROKEN));
+        assert_eq!(shared.agreed(0).unwrap_err().code, Code::Internal);
+        // The end of the thread alone is no fault.
+        let shared = Arc::new(Shared::new(1));
+        drop(shared.guard());
+        shared.pass(0, Arc::new(vec![7]));
+        assert_eq!(shared.read(0, &mut [0]).unwrap(), 1);
+    }
 }

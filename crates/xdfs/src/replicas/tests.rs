@@ -32,6 +32,10 @@ enum Manner {
     Lies(u64),
     /// It computes no digests of blocks.
     NoDigests,
+    /// It claims that its file has this digest.
+    Claims(ChecksumValue),
+    /// It doesn't answer such calls before the flag is set.
+    Silent(fn(&Call) -> bool, Arc<AtomicBool>),
     /// From this byte on it has neither bytes nor digests. It says so once the flag is set.
     Ends(u64, Arc<AtomicBool>),
 }
@@ -65,6 +69,14 @@ impl Store for Odd {
                 if (first + u64::from(*count)) * u64::from(BLOCK_BYTES) > *at =>
             {
                 Err(end(flag))
+            }
+            (Manner::Silent(is_meant, flag), call) if is_meant(call) => Err(end(flag)),
+            (Manner::Claims(claimed), Call::Checksum { .. }) => {
+                let mut answer = self.files.call(call, part)?;
+                if let Answer::Digest { value, .. } = &mut answer {
+                    *value = *claimed;
+                }
+                Ok(answer)
             }
             _ => self.files.call(call, part),
         }
@@ -439,4 +451,89 @@ fn the_beginning_of_a_source_that_is_gone_is_not_mixed_with_the_end_of_another()
     };
     copied.result.clone().unwrap();
     assert!(std::fs::read(&copied.target).unwrap() == expected);
+}
+
+/// Eight of them: as many as are joined at once.
+#[test]
+fn sources_that_do_not_answer_give_their_places_to_others() {
+    let expected = content(13);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let is_stat = |call: &Call| matches!(call, Call::Stat { .. });
+    let silent = Manner::Silent(is_stat, Arc::clone(&is_over));
+    let mut servers = vec![(silent, &expected[..]); 8];
+    servers.push((Manner::Honest, &expected));
+    let scene = Scene::new(&servers);
+    let mut replicas = Replicas::new(vec![scene.set()], connect);
+    replicas.patience.facts = Duration::from_secs(5);
+    let copied = scene.copy_of(&replicas, &TransferOptions::default());
+    is_over.store(true, Ordering::Relaxed);
+    copied.assert_is(&expected);
+    let fault = copied.dropped(7).unwrap();
+    assert_eq!(fault.code, Code::DeadlineExceeded);
+    assert!(copied.dropped(8).is_none());
+}
+
+#[test]
+fn a_source_that_withholds_the_digest_of_its_file_is_dropped() {
+    let (expected, other) = (content(14), content(15));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let is_digest = |call: &Call| matches!(call, Call::Checksum { .. });
+    let silent = Manner::Silent(is_digest, Arc::clone(&is_over));
+    let scene = Scene::new(&[(silent, &other), (Manner::Honest, &expected)]);
+    let set = ReplicaSet {
+        digest: Some(sha256(&expected)),
+        ..scene.set()
+    };
+    let mut replicas = Replicas::new(vec![set], connect);
+    replicas.patience.digest = Duration::from_secs(10);
+    let copied = scene.copy_of(&replicas, &TransferOptions::default());
+    is_over.store(true, Ordering::Relaxed);
+    copied.assert_is(&expected);
+    let fault = copied.dropped(0).unwrap();
+    assert_eq!(fault.code, Code::DeadlineExceeded, "{fault}");
+}
+
+/// The first one is believed, until its bytes are compared with the digest that it claims.
+#[test]
+fn a_source_that_claims_a_digest_gives_way_to_one_that_has_it() {
+    let (expected, other) = (content(16), content(17));
+    let digest = sha256(&expected);
+    let scene = Scene::new(&[
+        (Manner::Claims(digest), &other),
+        (Manner::Honest, &expected),
+    ]);
+    let set = ReplicaSet {
+        digest: Some(digest),
+        ..scene.set()
+    };
+    let replicas = Replicas::new(vec![set], connect);
+    let attempt = || scene.copy_of(&replicas, &TransferOptions::default());
+    let copied = attempt();
+    copied.assert_nothing("known beforehand");
+    let fault = copied.result.clone().unwrap_err();
+    assert_eq!(
+        (fault.code, fault.retry),
+        (Code::IntegrityMismatch, Retry::Now)
+    );
+    let fault = copied.dropped(0).unwrap();
+    assert!(fault.cause.contains("that it computes"), "{fault}");
+    assert!(copied.dropped(1).is_none());
+    let copied = attempt();
+    copied.result.clone().unwrap();
+    assert!(std::fs::read(&copied.target).unwrap() == expected);
+    assert!(copied.dropped(0).is_some() && copied.dropped(1).is_none());
+}
+
+#[test]
+fn a_panic_while_a_source_is_joined_drops_it() {
+    let expected = content(18);
+    let scene = Scene::new(&[(Manner::Honest, &expected), (Manner::Honest, &expected)]);
+    let first = scene.served[0].place.clone();
+    let replicas = Replicas::new(vec![scene.set()], move |place| {
+        assert!(*place != first, "on purpose");
+        connect(place)
+    });
+    let copied = scene.copy_of(&replicas, &TransferOptions::default());
+    copied.assert_is(&expected);
+    assert_eq!(copied.dropped(0).unwrap().code, Code::Internal);
 }
