@@ -384,3 +384,27 @@ fn an_interrupted_tree_ends_at_the_servers_too() {
     between(&scene, &words, "/tree", "/copy").ok();
     assert_equal(&scene, "tree", "copy");
 }
+
+#[test]
+fn files_that_a_power_cut_may_have_damaged_are_not_skipped_by_servers() {
+    let scene = Scene::new([&[], &CONNECTS]);
+    let made = make_tree(&scene, 100);
+    fs::write(made.join("huge"), content(5, 24_000_000)).unwrap();
+    let places = [scene.source.url("/tree"), scene.target.url("/copy")];
+    let words = ["cp", "-r", "--json", "--durability=none"];
+    let mut command = program();
+    command.args(words).args(["--limit-rate", "4M"]);
+    let mut running = Running::start(command.args(&places));
+    let damaged = scene.copied("copy/d1/e/8");
+    assert!(xdfs_testkit::wait::until(PATIENCE, || damaged.exists()));
+    running.signal("INT");
+    running.wait().fails(130, &["stopped"]);
+    // Its size and time are right.
+    let time = fs::metadata(&damaged).unwrap().modified().unwrap();
+    fs::write(&damaged, [0; 8]).unwrap();
+    let file = fs::File::options().write(true).open(&damaged).unwrap();
+    file.set_modified(time).unwrap();
+    let record = tree(&between(&scene, &words, "/tree", "/copy").ok());
+    assert_eq!(record["way"], "client", "{record}");
+    assert_equal(&scene, "tree", "copy");
+}

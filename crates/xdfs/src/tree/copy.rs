@@ -167,6 +167,7 @@ pub(super) fn copy_to(
         target: &target,
         keeps_root,
         again: has_run,
+        has_doubts: has_doubts && options.skip == Skip::SizeAndTime,
     };
     if exact.is_none()
         && let Some(ended) = errand.copy(options, &mut report)

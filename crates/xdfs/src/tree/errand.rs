@@ -160,7 +160,7 @@ impl Errand<'_> {
             let known = query.from.saturating_sub(status.first);
             let skipped = usize::try_from(known).unwrap_or(usize::MAX);
             let news = status.news.len();
-            query.from = query.from.max(status.first + news as u64);
+            query.from = query.from.max(status.first.saturating_add(news as u64));
             let mut status = *status;
             status.news.drain(..skipped.min(news));
             let has_news = !status.news.is_empty();
@@ -189,7 +189,7 @@ impl Errand<'_> {
                 true => pause = LOOK_MIN,
                 false => pause = (pause * 2).min(LOOK_MAX),
             }
-            if !status.more {
+            if !status.more || !has_news {
                 thread::sleep(pause);
             }
         }

@@ -8,7 +8,7 @@ use xdfs_proto::third_party::{
 use super::errand::{Errand, Reply};
 use super::moving::{Report, is_away};
 use super::namespace::Namespace;
-use super::options::TreeOptions;
+use super::options::{Durability, TreeOptions};
 use super::session::TreeSession;
 use crate::between::{ServerFile, Way};
 use crate::events::{Deletion, Passage, SyncStep, TreeCounts, TreeEvent};
@@ -23,6 +23,8 @@ pub(super) struct TreeErrand<'a> {
     pub(super) keeps_root: bool,
     /// An earlier run may have left entries of the tree.
     pub(super) again: bool,
+    /// It may have left files that only look complete.
+    pub(super) has_doubts: bool,
 }
 
 /// The order for a tree.
@@ -69,6 +71,10 @@ impl TreeErrand<'_> {
         }
         if options.parameters.dry_run {
             return Some("nothing is copied in a dry run");
+        }
+        // Servers would skip by size and time what a power cut has damaged.
+        if self.has_doubts && options.durability == Durability::None {
+            return Some("files of the interrupted copy may be damaged");
         }
         // They may lead out of the tree.
         options
@@ -243,8 +249,13 @@ fn by_client(file: &ServerFile, why: String) -> Option<Passage> {
 /// Something that grows with everything that is done.
 fn moved(figures: &TreeFigures) -> u64 {
     let TreeFigures { moved, resumed, .. } = figures;
-    let entries = |totals: &TreeTotals| totals.files + totals.directories + totals.others;
-    entries(moved) + entries(resumed) + moved.bytes + figures.in_flight_bytes
+    let entries = |totals: &TreeTotals| [totals.files, totals.directories, totals.others];
+    let bytes = [moved.bytes, figures.in_flight_bytes];
+    // A server may say anything.
+    [&entries(moved)[..], &entries(resumed), &bytes]
+        .into_iter()
+        .flatten()
+        .fold(0, |sum: u64, count| sum.saturating_add(*count))
 }
 
 fn counts(totals: &TreeTotals) -> TreeCounts {
@@ -273,4 +284,27 @@ fn set_figures(report: &mut Report<'_>, status: &TreeStatus) {
     result.activity.is_counted = status.is_counted;
     result.activity.in_flight = figures.in_flight;
     result.activity.in_flight_bytes = figures.in_flight_bytes;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_any_size_have_a_sum() {
+        let totals = |count| TreeTotals {
+            files: count,
+            directories: count,
+            others: count,
+            bytes: count,
+        };
+        let figures = |count| TreeFigures {
+            moved: totals(count),
+            resumed: totals(count),
+            in_flight_bytes: count,
+            ..TreeFigures::default()
+        };
+        assert_eq!(moved(&figures(1)), 8);
+        assert_eq!(moved(&figures(u64::MAX)), u64::MAX);
+    }
 }

@@ -223,6 +223,7 @@ fn run(
         target,
         keeps_root: false,
         again: target_root.is_some(),
+        has_doubts: false,
     };
     let mut report = Report::new(observer, Ends::of(source, target));
     report.result.target = target.root().to_vec();
