@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -52,6 +53,7 @@ fn same(a: &Path, b: &Path) {
 struct Tap {
     addr: SocketAddr,
     heard: Arc<Mutex<Vec<u8>>>,
+    connections: Arc<AtomicUsize>,
 }
 
 impl Tap {
@@ -60,9 +62,12 @@ impl Tap {
         let addr = listener.local_addr().unwrap();
         let heard = Arc::new(Mutex::new(Vec::new()));
         let all = Arc::clone(&heard);
+        let connections = Arc::new(AtomicUsize::new(0));
+        let accepted = Arc::clone(&connections);
         // Ends with the process: it waits for connections that may not come.
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
+                accepted.fetch_add(1, Ordering::Relaxed);
                 let far = TcpStream::connect(target).unwrap();
                 // What is on its way is bounded, however slow the machine is.
                 for stream in [&near, &far] {
@@ -77,7 +82,11 @@ impl Tap {
                 }
             }
         });
-        Self { addr, heard }
+        Self {
+            addr,
+            heard,
+            connections,
+        }
     }
 
     fn hears(&self, what: &[u8]) -> bool {
@@ -207,7 +216,8 @@ fn the_level_changes_in_the_middle_of_a_file() {
         client.protect(Level::Private).unwrap();
         wait_for_bytes(&mut transfer, 20 << 20);
         let result = finish(transfer).unwrap();
-        assert_eq!(result.retransmitted_bytes, 0, "{result:?}");
+        // No channel broke. What a busy machine delivers late may be sent again all the same.
+        assert_eq!(tap.connections.load(Ordering::Relaxed), 3, "{result:?}");
         same(
             &source,
             &if up {
