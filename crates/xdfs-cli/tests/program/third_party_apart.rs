@@ -8,9 +8,9 @@ use crate::support::{Place, Server, assert_content, content, program};
 
 /// Bytes of the file: enough for what two sessions say to be less than a hundredth of it.
 const SIZE: usize = 20_000_000;
-/// Files of the tree, and bytes of each and of all.
+/// Files of the tree, and bytes of each and of all. The client gets some hundred bytes for each.
 const FILES: usize = 1000;
-const FILE_SIZE: usize = 10_000;
+const FILE_SIZE: usize = 20_000;
 const TREE_SIZE: usize = FILES * FILE_SIZE;
 
 /// Two servers and a client on one network. The client has a cable of its own to each server, with

@@ -72,7 +72,7 @@ fn relay(mut from: TcpStream, mut to: TcpStream, changed: Option<&AtomicUsize>) 
                     continue;
                 }
                 if kept.len() - at > AT {
-                    kept[at + AT] = 0x1e;
+                    kept[at + AT] = 0xfe;
                     changed.fetch_add(1, Ordering::SeqCst);
                 } else if !flush {
                     end = at;
