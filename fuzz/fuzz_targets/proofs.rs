@@ -14,7 +14,7 @@ use xdfs_proto::third_party::CopyId;
 use xdfs_security::export::Rights;
 use xdfs_security::identity::Fingerprint;
 use xdfs_security::password::{PasswordClient, PasswordServer, Users, UsersFile};
-use xdfs_security::ticket::{Capability, TicketBox, prove};
+use xdfs_security::ticket::{Capability, Opens, TicketBox, prove};
 use xdfs_security::{Binding, Scope};
 
 const BINDING: Binding = [7; 32];
@@ -253,7 +253,7 @@ fn capability(signed: &[u8]) {
         copy: CopyId([0; 16]),
         path: Vec::new(),
         writes: true,
-        bytes_max: 0,
+        opens: Opens::File { bytes_max: 0 },
     };
     let text = tickets
         .issue_capability("u", limits, 0, 60)
