@@ -12,11 +12,11 @@ use crate::support::{Place, Server, xdfs};
 const SIZE: u64 = 2 << 20;
 
 /// A small file system of memory; unmounted when dropped.
-struct Tiny(PathBuf);
+pub(crate) struct Tiny(PathBuf);
 
 impl Tiny {
     /// `None`, with the reason printed, where it can't be mounted.
-    fn mount(at: &Path) -> Option<Self> {
+    pub(crate) fn mount(at: &Path) -> Option<Self> {
         fs::create_dir(at).unwrap();
         let mut command = Command::new("mount");
         command.args(["-t", "tmpfs", "-o", &format!("size={SIZE}"), "xdfs-test"]);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::full::Tiny;
 use crate::support::{Run, Running, content, program, xdfs};
 use crate::third_party::{CONNECTS, Scene};
 
@@ -167,6 +168,23 @@ fn what_fails_in_a_tree_is_reported_with_its_server() {
         );
         assert!(scene.copied("copy/d6/e/6").exists());
         between(&scene, &words, "/none", "/x").fails(4, &[&scene.source.addresses[0]]);
+    }
+}
+
+#[test]
+fn a_full_target_ends_a_tree_with_an_error_that_names_its_server() {
+    for flags in [[&[][..], &CONNECTS], [&CONNECTS[..], &[]]] {
+        let scene = Scene::new(flags);
+        let Some(_full) = Tiny::mount(&scene.copied("full")) else {
+            return;
+        };
+        make_tree(&scene, 20);
+        for command in [&["cp", "-r"][..], &["sync"]] {
+            let words = [command, &["--between", "direct"]].concat();
+            let run = between(&scene, &words, "/tree/", "/full/copy");
+            let target = format!("server {}: cannot", scene.target.addresses[0]);
+            run.fails(7, &[&target, "free some space there"]);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use xdfs_engine::Outcome;
 use xdfs_proto::third_party::{CopyState, CopyStatus, TreeFigures, TreeQuery, TreeStatus};
-use xdfs_proto::{Code, DigestValue, Fault, Side};
+use xdfs_proto::{Code, DigestValue, Fault, Machine, Side};
 
 use super::news::News;
 
@@ -186,7 +186,9 @@ impl Copy {
             CopyState::Connecting if fault.code != Code::Cancelled => CopyState::Unreachable,
             _ => CopyState::Failed,
         };
-        state.0.is_fault_there = fault.side == Side::Remote;
+        // The store of this server is behind a gateway, as if it were another one.
+        let is_here = fault.machine.as_ref().is_some_and(Machine::is_here);
+        state.0.is_fault_there = fault.side == Side::Remote && !is_here;
         state.0.fault = Some(fault);
         state.1 = Some(Instant::now());
     }
