@@ -204,11 +204,21 @@ fn a_limit_is_kept_and_is_the_reason_for_which_others_wait() {
 fn a_small_job_waits_for_no_large_one() {
     let scene = Scene::new(2, 2);
     let (large, small) = (scene.file("large", LARGE), scene.file("small", 2));
-    // No one knows yet that they are large.
-    let both = ["1", "2"].map(|name| scene.upload(&large, name, Some(SLOW)));
-    for id in both {
-        scene.until(id, |detail| detail.job.counts.bytes > 0);
-    }
+    // Both run only if the second one starts before the first one is known to be large.
+    let started = (0..20).find_map(|round| {
+        let submit = |name| scene.upload(&large, &format!("{name}-{round}"), Some(SLOW));
+        let both = ["1", "2"].map(submit);
+        let second = scene.until(both[1], |detail| {
+            detail.job.counts.bytes > 0 || detail.waits_for.is_some()
+        });
+        let are_running = second.job.counts.bytes > 0;
+        if !are_running {
+            scene.cancel(&both);
+        }
+        are_running.then_some(both)
+    });
+    let both = started.unwrap();
+    scene.until(both[0], |detail| detail.job.counts.bytes > 0);
     let small = scene.upload(&small, "small", None);
     scene.until(small, is(StateName::Succeeded));
     let all = both.map(|id| scene.job(id));

@@ -185,8 +185,8 @@ fn a_server_that_is_stopped_is_named_and_the_copy_ends() {
     let expected = content(405, SIZE);
     scene.put(0, &expected);
     scene.put(1, &expected);
-    // So slow that the rest takes longer than a source may be silent.
-    let (proxies, urls) = scene.behind([1_400_000; 2]);
+    // So slow that the rest takes more than twice as long as a source may be silent.
+    let (proxies, urls) = scene.behind([700_000, 1_400_000]);
     let mut client = start(&["-n", "1", &urls, &scene.target()]);
     client.wait_for_bytes(4 << 20);
     scene.servers[1].0.running.signal("STOP");
