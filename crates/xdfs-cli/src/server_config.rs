@@ -74,7 +74,7 @@ pub(crate) struct ServiceSettings {
     pub(crate) security: ServerSecurity,
     /// The names of the administrators among them.
     pub(crate) administrators: Vec<String>,
-    /// Where it listens for other machines.
+    /// The address on which it listens for other machines.
     pub(crate) listen_tls: Option<SocketAddr>,
 }
 

@@ -39,7 +39,7 @@ struct Scene {
     upload: bool,
     digest: &'static str,
     server: Guard,
-    /// Where it listens; the same after a restart.
+    /// The address on which it listens; the same after a restart.
     address: String,
 }
 

@@ -124,7 +124,7 @@ pub struct CopyOrder {
 /// The state of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyStatus {
-    /// How far it is.
+    /// The progress of the copy.
     pub state: CopyState,
     /// Bytes that are at the target, those of an earlier attempt included.
     pub bytes: u64,

@@ -59,7 +59,7 @@ impl RunningServer {
         })
     }
 
-    /// Where it listens.
+    /// The addresses on which it listens.
     #[getter]
     fn addresses(&self) -> Vec<String> {
         self.addresses.clone()

@@ -11,7 +11,7 @@ use xdfs::security::Level;
 use xdfs::settings::{Attendance, ClientConfig, Login, Secret};
 use xdfs::{Client, ClientOptions, Code, Fault, RemotePlace, RetryPolicy, TuneSetting};
 
-/// How sessions are opened.
+/// The options with which sessions are opened.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Connector {
     login: Login,

@@ -344,7 +344,7 @@ pub(crate) async fn list(
     Ok(Json(JobPage { jobs, next }))
 }
 
-/// What the scheduler knows of the servers of the user's jobs; for administrators, of all.
+/// The scheduler's knowledge of the servers of the user's jobs; for administrators, of all.
 #[utoipa::path(get, path = "/api/v1/links", responses((status = 200, body = Links)))]
 pub(crate) async fn links(
     State(shared): State<Arc<Shared>>,
@@ -353,7 +353,7 @@ pub(crate) async fn links(
     Ok(Json(known_links(&shared, &user).await?))
 }
 
-/// What the scheduler knows of the servers of the jobs that a user sees.
+/// The scheduler's knowledge of the servers of the jobs that a user sees.
 pub(crate) async fn known_links(shared: &Shared, user: &User) -> Result<Links, Fault> {
     Ok(Links {
         links: shared.store.links(user.only()).await?,

@@ -36,7 +36,7 @@ pub struct ListedFile {
     pub bytes: u64,
     /// The BLAKE3 of its content, in hex.
     pub blake3: String,
-    /// When it had arrived, or was read at the target.
+    /// The time at which it had arrived, or was read at the target.
     pub at: Time,
 }
 
@@ -54,7 +54,7 @@ pub struct JobFile {
     /// The digest of its content: `crc64nvme:` or `blake3:`, and its value in hex. None if its copy
     /// had none. Of a job with a manifest it is BLAKE3.
     pub digest: Option<String>,
-    /// When it had arrived, or was read at the target.
+    /// The time at which it had arrived, or was read at the target.
     pub at: Time,
     /// Attempts of its transfer until it had arrived.
     pub attempts: u32,

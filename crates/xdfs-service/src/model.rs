@@ -233,7 +233,7 @@ pub struct Webhook {
     pub attempts: u32,
     /// When it is tried next.
     pub next_attempt_at: Option<Time>,
-    /// When it had arrived.
+    /// The time at which it had arrived.
     pub delivered_at: Option<Time>,
     /// Why the last attempt has failed.
     pub failure: Option<Failure>,
@@ -280,7 +280,7 @@ pub struct Decision {
     pub reason: String,
 }
 
-/// What the scheduler knows of a link: the pair of servers between which jobs copy.
+/// The scheduler's knowledge of a link: the pair of servers between which jobs copy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct LinkState {
     /// The server of the sources; empty for the machine of the service.
@@ -312,7 +312,7 @@ pub struct ServerOutage {
     pub cause: String,
 }
 
-/// What the scheduler knows of servers.
+/// The scheduler's knowledge of servers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Links {
     /// The links on which something was copied.

@@ -44,7 +44,7 @@ const DATABASE_FILE: &str = "service.db";
 pub struct ServiceOptions {
     /// The address to listen on, of this machine only: there is no TLS.
     pub listen: SocketAddr,
-    /// Where it listens for others too; `None` for nowhere.
+    /// The listener for other machines, by TLS; `None` for none.
     pub tls: Option<TlsListener>,
     /// The state folder, made if missing: database, token, journals. One service has it at a time.
     pub data: PathBuf,

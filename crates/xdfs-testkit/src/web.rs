@@ -108,7 +108,7 @@ impl Web {
         }
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr

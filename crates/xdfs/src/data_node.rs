@@ -222,7 +222,7 @@ impl ServerBuilder {
 }
 
 impl DataNode {
-    /// Where it listens for control links.
+    /// The addresses on which it listens for control links.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses

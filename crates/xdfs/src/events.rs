@@ -103,7 +103,7 @@ pub struct TransferResult {
     pub time_shares: TimeShares,
     /// Nothing was moved, since the target exists: [`Skip`](crate::Skip) says which are skipped.
     pub is_skipped: bool,
-    /// How it got from one server to another; `None` if one side is this process. Of two FTP
+    /// The way from one server to another; `None` if one side is this process. Of two FTP
     /// servers, which compare checksums of their own, and within one server `digest` has none.
     pub passage: Option<Passage>,
     /// The modification time of the source is beyond the range that can be carried, which is from
@@ -299,7 +299,7 @@ pub struct TreeResult {
     /// Where the time of its transfers went, each weighed by its time; `None` if nothing was moved
     /// by any.
     pub time_shares: Option<TimeShares>,
-    /// How it got from one server of xDFS to another; `None` if one side is this process or a
+    /// The way from one server of xDFS to another; `None` if one side is this process or a
     /// server of another protocol, if one server has both, and if each file went without this
     /// process by itself. [`Passage::Client`] says why all of it couldn't go straight, though large
     /// files may have.

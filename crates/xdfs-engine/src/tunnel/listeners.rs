@@ -40,7 +40,7 @@ struct Listening {
     channel: HandedOver,
     place: Place,
     listener: Box<dyn Listener>,
-    /// Where it listens, of the addresses of the target.
+    /// The address on which it listens, of those of the target.
     address: Option<IpAddr>,
     /// Connections may be there.
     has_more: bool,

@@ -77,7 +77,7 @@ pub struct GridftpSettings {
 /// A data node of a server: `docs/gridftp/data-node.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GridftpNode {
-    /// Where it listens for control links.
+    /// The address on which it listens for control links.
     pub address: HostPort,
     /// Its key.
     pub key: Fingerprint,

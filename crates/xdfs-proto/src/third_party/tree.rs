@@ -88,7 +88,7 @@ pub struct TreeOrder {
     pub here: Vec<u8>,
     /// The root of the tree at the other acceptor.
     pub there: Vec<u8>,
-    /// How it is done, as JSON, at most [`TREE_OPTIONS_BYTES_MAX`] bytes.
+    /// The options of the copy, as JSON, at most [`TREE_OPTIONS_BYTES_MAX`] bytes.
     pub options: String,
 }
 
@@ -232,7 +232,7 @@ pub enum TreeNews {
 /// The state of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeStatus {
-    /// How far it is.
+    /// The progress of the copy.
     pub state: CopyState,
     /// All counts.
     pub figures: TreeFigures,

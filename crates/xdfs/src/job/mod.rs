@@ -114,7 +114,7 @@ pub struct SyncJob {
     /// How its files get from one server to another.
     #[serde(default)]
     pub way: Way,
-    /// How it is done. The same job resumes after any interruption, by comparing both again.
+    /// The options. The same job resumes after any interruption, by comparing both again.
     #[serde(default)]
     pub options: SyncOptions,
 }

@@ -38,8 +38,8 @@ impl ReplicaPlace {
         Ok(joined.remove(0))
     }
 
-    /// Where an earlier attempt is recognised. What it has left is compared by its content, so
-    /// nothing of the sources is in it: the next attempt may have others.
+    /// The tag by which an earlier attempt is recognised. Its bytes are compared by their content,
+    /// so nothing of the sources is in the tag: the next attempt may have others.
     fn tag(&self, length: u64) -> SourceTag {
         let mut hasher = blake3::Hasher::new();
         hasher.update(b"replicas");

@@ -80,7 +80,7 @@ impl Store for Target {
 struct ComparedSink {
     sources: Sources,
     shared: Arc<Shared>,
-    /// Where the transfer begins in the file, and its length.
+    /// The beginning of the transfer in the file, and its length.
     offset: u64,
     length: u64,
     digest: Option<ChecksumValue>,

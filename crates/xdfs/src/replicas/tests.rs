@@ -24,7 +24,7 @@ const SIZE: usize = 6 << 20;
 /// The longest time that a test waits for anything: more is a hang.
 const HANG: Duration = Duration::from_secs(60);
 
-/// How a store misbehaves.
+/// The misbehaviour of a store.
 #[derive(Clone, Debug)]
 enum Manner {
     Honest,

@@ -27,7 +27,7 @@ pub(super) struct Errand<'a> {
     /// The server of the source may have it sent: what it needs at the target is in the tree, and
     /// within the rights that a part of the target has.
     pub(super) may_send: bool,
-    /// How it is done.
+    /// The options of the copy, as JSON.
     pub(super) options: String,
 }
 
