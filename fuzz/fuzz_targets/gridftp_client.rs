@@ -5,7 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use xdfs_gridftp::client::dialogue::{Dialogue, Event};
 use xdfs_gridftp::client::features::Features;
-use xdfs_gridftp::client::listing::{Listed, RowError, Rows, parse_facts};
+use xdfs_gridftp::client::listed::{Listed, RowError};
+use xdfs_gridftp::client::listing::{Rows, parse_facts};
 use xdfs_gridftp::client::markers::Markers;
 use xdfs_gridftp::client::{extended_port, passive_address, striped_addresses};
 use xdfs_gridftp::reply::Reply;

@@ -10,7 +10,7 @@ use super::directory::{each_entry, untold};
 use super::fault::{lacking, refused, violation};
 use super::features::name_of;
 use super::link::{Link, STALL};
-use super::listing::Listed;
+use super::listed::Listed;
 use super::listings::Directory;
 use super::pool::{FtpStore, exists};
 use super::sink::{rename, rename_over, set_metadata, set_time};

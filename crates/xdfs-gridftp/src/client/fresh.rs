@@ -11,7 +11,7 @@ use xdfs_proto::path::FileKind;
 use xdfs_proto::{Code, Fault, Retry};
 
 use super::link::Link;
-use super::listing::Listed;
+use super::listed::Listed;
 use super::pool::FtpStore;
 
 /// Time after which a file that is written again has another time: a second, and another one for

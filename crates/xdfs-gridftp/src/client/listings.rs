@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use xdfs_proto::path::{Entry, FileKind};
 
-use super::listing::Listed;
+use super::listed::Listed;
 use super::tree::join;
 
 /// Most names in a directory, which are remembered at a time.

@@ -7,7 +7,7 @@
 
 use xdfs_proto::path::{Attributes, FileKind, NO_TIME_NS};
 
-use super::listing::{Listed, RowError, is_entry_name};
+use super::listed::{Listed, RowError, is_entry_name};
 
 /// Words of a row before its name, at most; a group may have several.
 const WORDS_MAX: usize = 16;

@@ -31,6 +31,7 @@ mod fresh;
 mod incoming;
 mod journal;
 mod link;
+pub mod listed;
 pub mod listing;
 mod listings;
 pub mod long_row;

@@ -13,7 +13,7 @@ use xdfs_proto::{Code, Fault};
 use super::directory::{self, Take, Told};
 use super::fault::{refused, says_empty};
 use super::link::Link;
-use super::listing::Listed;
+use super::listed::Listed;
 use super::missing::{self, Known};
 use super::pool::FtpStore;
 use super::told_rows::split;

@@ -14,7 +14,7 @@ use xdfs_store::{OpenedSink, Sink, SinkRequest, Store};
 
 use super::features::Features;
 use super::link::Link;
-use super::listing::Listed;
+use super::listed::Listed;
 use super::pool::FtpStore;
 use super::runs::Runs;
 

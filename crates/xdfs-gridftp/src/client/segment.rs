@@ -12,7 +12,7 @@ use super::fault::{refused, violation};
 use super::features::name_of;
 use super::incoming::Incoming;
 use super::link::Link;
-use super::listing::Listed;
+use super::listed::Listed;
 use super::outgoing::Outgoing;
 use super::pool::FtpStore;
 use super::tree::{Tree, is_refusal, join};

@@ -13,7 +13,7 @@ use super::channel::{Direction, Mode};
 use super::fault::{lacking, refused};
 use super::journal::{Journal, Record};
 use super::link::Link;
-use super::listing::Listed;
+use super::listed::Listed;
 use super::outgoing::Outgoing;
 use super::pool::{FtpStore, exists};
 use super::source::checksum;

@@ -13,7 +13,7 @@ use super::fault::{refused, violation};
 use super::features::name_of;
 use super::incoming::Incoming;
 use super::link::{Link, STALL};
-use super::listing::Listed;
+use super::listed::Listed;
 use super::parked::Parking;
 use super::pool::FtpStore;
 use super::runs::Runs;

@@ -8,7 +8,7 @@ use xdfs_store::{OpenedSink, PackOptions, SinkRequest, Source, Store};
 use super::fault::lacking;
 use super::fresh::settled;
 use super::link::Link;
-use super::listing::Listed;
+use super::listed::Listed;
 use super::pool::FtpStore;
 use super::resumed::version;
 use super::sink::FtpSink;

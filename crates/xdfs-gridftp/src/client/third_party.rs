@@ -27,7 +27,7 @@ use super::dialogue::Event;
 use super::fault::{refused, violation};
 use super::features::name_of;
 use super::link::{Link, STALL};
-use super::listing::Listed;
+use super::listed::Listed;
 use super::markers::Markers;
 use super::missing;
 use super::pool::{FtpStore, exists};

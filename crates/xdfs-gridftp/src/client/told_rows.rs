@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use xdfs_proto::path::FileKind;
 
-use super::listing::Listed;
+use super::listed::Listed;
 
 /// Time after which rows may be wrong: somebody else may have changed what they tell.
 const FRESH: Duration = Duration::from_secs(60);

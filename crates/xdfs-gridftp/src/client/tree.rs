@@ -9,7 +9,8 @@ use xdfs_proto::{Code, Fault};
 
 use super::PathOrigin;
 use super::fault::violation;
-use super::listing::{Listed, ROW_BYTES_MAX, is_entry_name, parse_facts};
+use super::listed::{Listed, is_entry_name};
+use super::listing::{ROW_BYTES_MAX, parse_facts};
 use crate::segment::{ENTRIES_MAX, Opening, TransactionId};
 
 const OPERATION: &str = "list the tree";

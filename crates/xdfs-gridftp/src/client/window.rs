@@ -15,7 +15,7 @@ use super::features::name_of;
 use super::fresh::{FRESH, being_written, is_fresh};
 use super::incoming::Incoming;
 use super::link::Link;
-use super::listing::Listed;
+use super::listed::Listed;
 use super::missing::Known;
 use super::plain;
 use super::pool::FtpStore;
