@@ -10,7 +10,7 @@ use crate::wait;
 
 /// How long a killed program may take to be gone. The system kills at once; only one that hangs
 /// in the kernel takes longer, and then the test must not hang with it.
-const KILL_PATIENCE: Duration = Duration::from_secs(10);
+const KILL_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running program; dropping the guard kills it and waits until it is gone.
 ///
@@ -219,7 +219,7 @@ impl Drop for Guard {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     fn shell(script: &str) -> Guard {
         Guard::spawn(Command::new("sh").args(["-c", script])).expect("every Unix has sh")

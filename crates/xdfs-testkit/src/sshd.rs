@@ -58,10 +58,12 @@ impl Sshd {
         }
         let port = free_port()?;
         let dir = folder.display();
+        // A shell within another one doesn't read what the user of this machine has for shells that
+        // sshd starts, which may say something, or be in the way of other tests.
         let text = format!(
             "{settings}\nListenAddress 127.0.0.1\nPort {port}\nHostKey {dir}/host\n\
              AuthorizedKeysFile {dir}/user.pub\nStrictModes no\nUsePAM no\nPidFile none\n\
-             PermitRootLogin yes\n"
+             PermitRootLogin yes\nSetEnv SHLVL=1\n"
         );
         fs::write(folder.join("sshd_config"), text)?;
         for (key, hosts) in [("host.pub", "known"), ("other.pub", "wrong")] {

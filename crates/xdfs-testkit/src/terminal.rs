@@ -15,7 +15,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use crate::wait;
 
 /// How long a killed program may take to be gone.
-const KILL_PATIENCE: Duration = Duration::from_secs(10);
+const KILL_PATIENCE: Duration = Duration::from_secs(60);
 /// Wide enough that no line of a test is broken.
 const SIZE: Winsize = Winsize {
     ws_row: 50,
@@ -217,7 +217,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     #[test]
     fn a_program_reads_keys_and_gets_the_signals_of_the_terminal() {

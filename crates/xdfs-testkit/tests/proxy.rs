@@ -11,7 +11,7 @@ use xdfs_testkit::proxy::{FaultProxy, Flip, Plan};
 use xdfs_testkit::tree::random_bytes;
 use xdfs_testkit::wait::until;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Net {
     server: TcpListener,

@@ -18,7 +18,7 @@ use xdfs_testkit::wait::until;
 use xdfs_testkit::wan::Direction::{LeftToRight, RightToLeft};
 use xdfs_testkit::wan::{Counters, Direction, Link, Plan, Side, Wan};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Bytes of the headers of IPv4 and UDP.
 const HEADERS: u64 = 28;

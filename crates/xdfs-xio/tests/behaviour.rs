@@ -25,7 +25,7 @@ mod library;
 #[path = "support/xor.rs"]
 mod outside;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 const LISTENER: Token = Token(7);
 const CLIENT: Token = Token(8);
 const SERVER: Token = Token(9);

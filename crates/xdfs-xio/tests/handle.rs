@@ -20,7 +20,7 @@ mod configured;
 mod outside;
 
 /// After it, what doesn't come is taken for a hang.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The stacks that every case runs over: with and without a descriptor, and with a transform.
 const STACKS: [&str; 7] = [
     "memory",

@@ -12,7 +12,7 @@ use xdfs_xio::{Handle, Registry, Stack, Wait};
 #[path = "support/tls.rs"]
 mod configured;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server of one connection: it reads a request's head, and a body up to `body_end` if there is
 /// one, and answers with `answer`. It returns what it has read.

@@ -992,10 +992,9 @@ fn reports_about_other_ports_end_no_open() {
         drop(free);
         // Of the same socket.
         let mut other = End::new(stack.open(&at(closed)).unwrap());
-        let start = Instant::now();
+        // At its deadline it would have another kind.
         let error = other.open().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
-        assert!(start.elapsed() < Duration::from_millis(1900));
     });
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
 }

@@ -17,7 +17,7 @@ mod end;
 #[path = "transports/fast_open.rs"]
 mod fast_open;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn stack(text: &str) -> Stack {
     Stack::parse(text).unwrap()

@@ -378,8 +378,9 @@ fn sessions_end_with_their_proof() {
         "init",
         "--cert=alice.pem",
         "--key=alice.key",
-        "--valid=6s",
+        "--valid=12s",
     ];
+    let made = Instant::now();
     run(&mut xdfs(
         &grid,
         &[&valid[..], &["--file=short.proxy"]].concat(),
@@ -391,7 +392,7 @@ fn sessions_end_with_their_proof() {
     );
     let flags = ["-nodcau", "-c", "-dbg"];
     let held = Held::begin(&stage, &grid, "short", &flags, &[next]);
-    std::thread::sleep(Duration::from_secs(8));
+    std::thread::sleep(Duration::from_secs(14).saturating_sub(made.elapsed()));
     let (succeeded, text) = held.end();
     assert!(!succeeded && text.contains("has expired"), "{text}");
     assert_eq!(fs::read(stage.root("alice/held")).unwrap(), b"begin ");

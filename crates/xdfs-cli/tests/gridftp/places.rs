@@ -201,8 +201,10 @@ pub(crate) fn vsftpd_told(
         command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
         tell(&mut command);
         let mut server = Guard::spawn(command.arg(&config)).unwrap();
-        let reached = wait::until(Duration::from_secs(5), || {
-            std::net::TcpStream::connect(address).is_ok()
+        // One whose port another process got ends.
+        let reached = wait::until(PATIENCE, || {
+            server.wait(Duration::ZERO).unwrap().is_some()
+                || std::net::TcpStream::connect(address).is_ok()
         });
         if reached && server.wait(Duration::ZERO).unwrap().is_none() {
             return Some((server, address));

@@ -14,7 +14,7 @@ use xdfs_testkit::{nobody, skip};
 
 use crate::support::{Place, Run, Running, Server, program};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server behind a proxy, which counts the connections to it, and a state directory of one's own.
 struct Scene {

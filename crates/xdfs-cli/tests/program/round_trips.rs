@@ -12,6 +12,9 @@ use crate::support::{Place, Running, Server, content, program};
 /// Attempts to see a command take no more than it needs; the names that it makes have their number.
 const ATTEMPTS: [&str; 3] = ["1", "2", "3"];
 
+/// Longest wait for what has to happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 const TABLE: &str = include_str!("../../../../docs/protocol/round-trips.md");
 
 /// The numbers of the table, by command. A command is written as in the table.
@@ -40,17 +43,17 @@ fn commands_take_what_they_promise() {
     let first = delayed();
     // One proxy for all, since a client knows a server by its address.
     let url = |path: &str| format!("xdfs://{}{path}", first.addr());
-    let flights = |words: &[&str], attempt: &str| {
+    let flights = |words: &[&str], attempt: &str, state: &str| {
         let before = first.client_flights();
         let words = words.iter();
         let words = words.map(|word| word.replace("URL", &url("")).replace('#', attempt));
         let mut program = program();
-        program.env("XDFS_STATE_DIR", place.path().join("state"));
+        program.env("XDFS_STATE_DIR", place.path().join(state));
         Running::start(program.args(words).stdin(Stdio::null()))
             .wait()
             .ok();
         // The last bytes are still on their way.
-        assert!(until(Duration::from_secs(10), || first.live().is_empty()));
+        assert!(until(PATIENCE, || first.live().is_empty()));
         // The client has the last word.
         first.client_flights() - before - 1
     };
@@ -59,7 +62,7 @@ fn commands_take_what_they_promise() {
         let mut taken = Vec::new();
         // On a busy machine what was sent together may arrive apart.
         for attempt in ATTEMPTS {
-            taken.push(flights(words, attempt));
+            taken.push(flights(words, attempt, "state"));
             if taken.contains(&promised) {
                 return;
             }
@@ -72,8 +75,13 @@ fn commands_take_what_they_promise() {
         fs::write(place.remote(&format!("d/file{attempt}")), b"2").unwrap();
         fs::create_dir(place.remote(&format!("d{attempt}"))).unwrap();
     }
-    let new = flights(&["ls", "URL/d"], "");
-    assert!(new <= promised("ls, of a new server"), "{new}");
+    // A server is new to a client without a state; the first one of the others has it from then on.
+    let (mut taken, most) = (Vec::new(), promised("ls, of a new server"));
+    let is_kept = ["state", "state2", "state3"].into_iter().any(|state| {
+        taken.push(flights(&["ls", "URL/d"], "", state));
+        taken.last() <= Some(&most)
+    });
+    assert!(is_kept, "{most} and not one of {taken:?}");
     check("ls", &["ls", "URL/d"]);
     check("stat", &["stat", "URL/d/file1"]);
     check("mkdir", &["mkdir", "URL/new#"]);
@@ -113,7 +121,7 @@ fn agent_takes_what_it_promises(place: &Place, proxy: &FaultProxy) {
     let url = format!("xdfs://{}/d", proxy.addr());
     let _agent = xdfs(&["agent", "run"]);
     let status = || xdfs(&["agent", "status"]).wait().code;
-    assert!(until(Duration::from_secs(10), || status() == Some(0)));
+    assert!(until(PATIENCE, || status() == Some(0)));
     let flights = |count: u64| {
         let before = proxy.client_flights();
         for _ in 0..count {

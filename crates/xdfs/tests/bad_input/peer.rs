@@ -15,7 +15,7 @@ use xdfs_proto::opening::{Answer, Hello, Welcome};
 use xdfs_proto::{ByteRange, ChannelIndex, FileId, SessionId, SessionSecret, SourceTag};
 
 /// Longest wait for the other side.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The block size that [`session_request`] asks for.
 pub(crate) const BLOCK: u32 = 4096;
 

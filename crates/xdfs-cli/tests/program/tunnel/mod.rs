@@ -15,7 +15,7 @@ use xdfs_testkit::wait;
 use crate::support::{Place, Run, Running, Server, content, program};
 
 /// Longest wait for a byte.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server with its own folder, and the rules `connect` about tunnels.
 fn settings(place: &Place, connect: &[&str]) -> String {
