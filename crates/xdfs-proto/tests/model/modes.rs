@@ -929,18 +929,28 @@ fn a_change_while_a_pack_moves_and_a_channel_breaks() {
     }
 }
 
+/// The largest instance here. Tests begin in the order of their names, and one that runs alone at
+/// the end leaves a processor idle.
 #[test]
-fn packs_while_a_channel_is_replaced_and_one_breaks() {
-    for (download, breaks) in [(false, 1), (true, 0)] {
-        explore(Bounds {
-            download,
-            pack: true,
-            breaks,
-            leaves: 1,
-            joins: 1,
-            ..instance(vec![], 1)
-        });
-    }
+fn a_channel_is_replaced_and_one_breaks_while_a_pack_goes() {
+    explore(Bounds {
+        pack: true,
+        breaks: 1,
+        leaves: 1,
+        joins: 1,
+        ..instance(vec![], 1)
+    });
+}
+
+#[test]
+fn a_channel_is_replaced_while_a_pack_comes() {
+    explore(Bounds {
+        download: true,
+        pack: true,
+        leaves: 1,
+        joins: 1,
+        ..instance(vec![], 1)
+    });
 }
 
 #[test]
