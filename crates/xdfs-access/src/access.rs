@@ -588,6 +588,39 @@ impl Access {
             .allows(&user.principal, sends, host, address)
     }
 
+    /// Checks whether files are taken for `user`, to be delivered to another server.
+    ///
+    /// # Errors
+    /// [`Code::PermissionDenied`]: the user is anonymous or the session is limited, or there is no
+    /// server that this one would connect to.
+    pub fn check_parcels(&self, user: &ThirdPartyUser) -> Result<(), Fault> {
+        const OPERATION: &str = "open the parcel";
+        if user.principal.method == Method::Anonymous {
+            let cause = "the user is anonymous";
+            return Err(Fault::new(Code::PermissionDenied, OPERATION, cause));
+        }
+        user.check_limits(OPERATION)?;
+        if self.third_party.may_allow(&user.principal, true) {
+            return Ok(());
+        }
+        let cause = "it connects to no other server for this user";
+        Err(Fault::new(Code::PermissionDenied, OPERATION, cause)
+            .hint("its administrator allows that with --connect-to"))
+    }
+
+    /// Whether the server may connect to `host` at `address`, to deliver a file of the user with
+    /// this name, who need not have a session.
+    #[must_use]
+    pub fn may_deliver(&self, user: &str, host: (&Host, u16), address: IpAddr) -> bool {
+        // Only users with all of their rights have files taken.
+        let who = Principal {
+            user: user.to_owned(),
+            method: Method::Key,
+            scopes: Vec::new(),
+        };
+        self.third_party.allows(&who, true, host, address)
+    }
+
     /// Takes a place for a connection of `user` through a tunnel. The permit is held as long as the
     /// connection.
     ///

@@ -42,6 +42,7 @@ mod progress;
 #[cfg(feature = "gsi")]
 mod proxy;
 mod rate;
+mod relay;
 mod remotes;
 mod replicas;
 mod report;
@@ -115,6 +116,8 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Status(flags) => detached::run(context, &flags, Asked::Status),
         Command::Wait(flags) => detached::run(context, &flags, Asked::Wait),
         Command::Cancel(flags) => detached::run(context, &flags, Asked::Cancel),
+        Command::Retry(flags) => detached::run(context, &flags, Asked::Retry),
+        Command::Relay(flags) => relay::run(flags),
         Command::Shell(flags) => shell::run(context, &flags),
         Command::Ls(flags) => paths::ls(context, &flags),
         Command::Stat(flags) => paths::stat(context, &flags),

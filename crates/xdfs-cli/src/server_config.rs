@@ -466,6 +466,7 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
         drivers,
         private,
         security,
+        relay: flags.relay,
     })
 }
 
@@ -517,6 +518,15 @@ impl Config {
 pub(crate) fn served(builder: &ServerBuilder) -> Vec<String> {
     let mode = if builder.read_only { ", read only" } else { "" };
     match exports(builder) {
+        None if builder.relay.is_some() => {
+            let spool = builder
+                .relay
+                .iter()
+                .map(|relay| relay.spool.display().to_string());
+            spool
+                .map(|spool| format!("parcels from {}", printable(&spool)))
+                .collect()
+        }
         None => {
             let root = &builder.root;
             let root = root.canonicalize().unwrap_or_else(|_| root.clone());

@@ -31,6 +31,7 @@ pub mod path;
 pub mod quote;
 pub mod range;
 pub mod receiver;
+pub mod relay;
 pub mod sender;
 pub mod third_party;
 pub mod tunnel;

@@ -13,6 +13,7 @@ pub use crate::attributes::{Attributes, Entry, FileKind, NO_TIME_NS, PartialFile
 use crate::delta::{Seed, Signatures};
 use crate::digest::{ChecksumKind, ChecksumValue, DigestKind};
 use crate::file::{Extent, FileAnswer, FileCall};
+use crate::relay::{ParcelStatus, RelayCall};
 use crate::third_party::{CopyStatus, NEWS_BYTES, ThirdPartyCall, TreeStatus};
 
 /// Maximum number of listing parts that may be produced and not yet taken by the client.
@@ -212,6 +213,8 @@ pub enum Call {
     },
     /// A call about copies between two acceptors.
     ThirdParty(ThirdPartyCall),
+    /// A call about parcels.
+    Relay(RelayCall),
     /// A file call.
     File(FileCall),
 }
@@ -281,6 +284,8 @@ pub enum Answer {
     CopyStatus(Box<CopyStatus>),
     /// The state of a tree.
     TreeStatus(Box<TreeStatus>),
+    /// The state of a parcel.
+    ParcelStatus(Box<ParcelStatus>),
     /// The answer to a file call.
     File(FileAnswer),
 }
@@ -332,6 +337,7 @@ impl Call {
             Self::Rename { from, .. } | Self::Copy { from, .. } => from,
             Self::Seed(seed) => &seed.from,
             Self::ThirdParty(call) => call.path(),
+            Self::Relay(_) => &[],
             Self::File(call) => call.path(),
         }
     }
@@ -365,6 +371,7 @@ impl Call {
             Self::LookUp { .. } => "look up users and groups for",
             Self::SettableOwners { .. } => "find out which owners can be set in",
             Self::ThirdParty(call) => call.operation(),
+            Self::Relay(call) => call.operation(),
             Self::File(call) => call.operation(),
         }
     }
@@ -388,6 +395,7 @@ impl Call {
                 | Self::LookUp { .. }
                 | Self::SettableOwners { .. }
                 | Self::ThirdParty(ThirdPartyCall::Status(_))
+                | Self::Relay(RelayCall::Status(_))
         )
     }
 
@@ -423,6 +431,13 @@ impl Call {
                         Answer::Done
                     ) | (ThirdPartyCall::TreeStatus(_), Answer::TreeStatus(_))
                         | (ThirdPartyCall::Status(_), Answer::CopyStatus(_))
+                );
+            }
+            Self::Relay(call) => {
+                return matches!(
+                    (call, answer),
+                    (RelayCall::Open(_) | RelayCall::End(..), Answer::Done)
+                        | (RelayCall::Status(_), Answer::ParcelStatus(_))
                 );
             }
             _ => {}

@@ -106,6 +106,7 @@ mod recognition;
 mod reconnecting_session;
 pub mod record;
 mod registry;
+mod relay;
 mod remote;
 mod replicas;
 mod retry;
@@ -154,6 +155,7 @@ pub use paths::{
 };
 pub use queue::{FileCopy, Queue, QueueOptions};
 pub use registry::register_scheme;
+pub use relay::{RelaySettings, new_parcel_id};
 pub use remote::{Address, DEFAULT_PORT, Invitation, Listen, RemotePlace};
 pub use replicas::{ReplicaLog, ReplicaSet, ReplicaShare, Replicas};
 pub use retry::{ReconnectEvent, ReconnectObserver, RetryPolicy};
@@ -185,6 +187,9 @@ pub use xdfs_gridftp::door::{
     server_address as gridftp_address,
 };
 pub use xdfs_proto::frame::Resume;
+pub use xdfs_proto::relay::{
+    PARCEL_LIFE_S_MAX, ParcelEnd, ParcelOrder, ParcelState, ParcelStatus, parcel_path,
+};
 pub use xdfs_proto::third_party::{CopyId, CopyState, CopyStatus};
 pub use xdfs_proto::{
     ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, Limits, Machine, Quoting,

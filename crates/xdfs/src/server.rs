@@ -21,6 +21,7 @@ use crate::drivers::Drivers;
 use crate::expiry::{Expiry, Served};
 use crate::local_path::path_bytes;
 use crate::metrics::{MetricsListener, MetricsSettings, ServerFigures};
+use crate::relay::{Deliverer, Relay, RelaySettings};
 use crate::remote::{Address, DEFAULT_PORT, Listen};
 use crate::security::{
     CurrentRules, Fingerprint, PersonalGate, Reach, ServerSecurity, SettingsReport, Tickets,
@@ -70,6 +71,9 @@ pub struct ServerBuilder {
     pub doors: Vec<Arc<dyn Door>>,
     /// Serve metrics to readers; not by [`bind_personal`](Self::bind_personal).
     pub metrics: Option<MetricsSettings>,
+    /// Take files of users, and deliver them to the servers of `tunnels` that they may be sent to;
+    /// only with `security`, and not by [`bind_personal`](Self::bind_personal).
+    pub relay: Option<RelaySettings>,
 }
 
 /// A listening server.
@@ -83,6 +87,7 @@ pub struct Server {
     expiry: Option<(Served, Duration)>,
     acceptor: AcceptorControl,
     metrics: Option<MetricsListener>,
+    relay: Option<Arc<Relay>>,
 }
 
 /// The result of [`ServerHandle::reload`].
@@ -129,6 +134,7 @@ impl Default for ServerBuilder {
             drivers: Drivers::default(),
             doors: Vec::new(),
             metrics: None,
+            relay: None,
         }
     }
 }
@@ -216,7 +222,12 @@ impl ServerBuilder {
     pub(crate) fn private_paths(&self) -> Vec<PathBuf> {
         let of_doors = self.doors.iter().flat_map(|door| door.private());
         let private = self.private.iter().map(PathBuf::as_path);
-        private.chain(of_doors).map(Path::to_owned).collect()
+        let spool = self.relay.iter().map(|relay| relay.spool.as_path());
+        private
+            .chain(of_doors)
+            .chain(spool)
+            .map(Path::to_owned)
+            .collect()
     }
 
     /// Limits that are above what the machine has.
@@ -309,7 +320,19 @@ impl ServerBuilder {
             Some(rules) => Admit::Guarded(Arc::<CurrentRules>::clone(rules)),
             None => Admit::Open(Arc::new(LocalStore::rooted(&self.root, self.read_only)?)),
         };
-        let entrance = Entrance::of(admit.clone(), tunnels)?;
+        let relay = match (&self.relay, &rules) {
+            (None, _) => None,
+            (Some(settings), Some(rules)) => {
+                let current = Arc::<CurrentRules>::clone(rules);
+                Some(Arc::new(Relay::open(settings, current)?))
+            }
+            (Some(_), None) => {
+                let cause = "a relay has to know its users";
+                let fault = Fault::new(Code::InvalidArgument, "open the spool", cause);
+                return Err(fault.hint("leave out `insecure`"));
+            }
+        };
+        let entrance = Entrance::of(admit.clone(), tunnels, relay.clone())?;
         let mut server = self.listen(&site, entrance, sockets, original)?;
         for settings in self.doors {
             let door = settings.open(&site, admit.clone())?;
@@ -324,6 +347,7 @@ impl ServerBuilder {
         server.expiry = expiry.map(|age| (served, age));
         let metrics = self.metrics.as_ref().map(MetricsListener::bind);
         server.metrics = metrics.transpose()?;
+        server.relay = relay;
         Ok(server)
     }
 
@@ -394,6 +418,7 @@ impl ServerBuilder {
             expiry: None,
             acceptor,
             metrics: None,
+            relay: None,
         })
     }
 }
@@ -464,6 +489,8 @@ impl Server {
             .transpose()?;
         let mut further = self.handle.doors.clone();
         further.retain(|(name, _)| *name != doors::XDFS);
+        // It ends after the sessions, which add to it.
+        let _deliverer = self.relay.map(Deliverer::start).transpose()?;
         let figures = ServerFigures {
             acceptor: self.acceptor,
             further,
@@ -502,6 +529,7 @@ impl ServerHandle {
         compare("sessions_max", builder.sessions_max != old.sessions_max);
         compare("grace_seconds", builder.grace != old.grace);
         compare("metrics", builder.metrics != old.metrics);
+        compare("relay", builder.relay != old.relay);
         compare(
             "partial_expiry",
             builder.partial_expiry != old.partial_expiry,

@@ -327,6 +327,25 @@ def _write_tree_query(c):
 
 
 # Operations: name, options that may be set, how the fields are read and written.
+PARCEL_ENDS = ("cancel", "retry")
+
+
+def _read_parcel(r, o):
+    c = {"parcel": r.take(16), "overwrite": bool(o), "bytes": r.number("Q")}
+    c["life_s"] = r.bounded("I", 1, 30 * 86400, "life of a parcel")
+    c["target"], c["name"] = r.text(3 * 4096 + 512), r.path()
+    if not c["target"]:
+        raise malformed("target")
+    if c["name"] in (b"", b".", b"..") or b"/" in c["name"]:
+        raise malformed("name")
+    return c
+
+
+def _write_parcel(c):
+    body = c["parcel"] + pack("QI", c["bytes"], c["life_s"])
+    return c["overwrite"], body + string(c["target"].encode()) + string(c["name"])
+
+
 CALLS = {
     0x01: ("stat", 1, lambda r, o: {"follow": bool(o), "path": r.path()}, lambda c: (c["follow"], string(c["path"]))),
     0x02: ("list", 0,
@@ -382,6 +401,11 @@ CALLS = {
     0x1D: ("delegate-tree", 1, _read_delegate_tree, _write_delegate_tree),
     0x1E: ("start-tree", 31, _read_tree_order, _write_tree_order),
     0x1F: ("tree-status", 3, _read_tree_query, _write_tree_query),
+    0x31: ("open-parcel", 1, _read_parcel, _write_parcel),
+    0x32: ("parcel-status", 0, lambda r, _: {"parcel": r.take(16)}, lambda c: (0, c["parcel"])),
+    0x33: ("end-parcel", 0,
+           lambda r, _: {"parcel": r.take(16), "end": PARCEL_ENDS[r.bounded("B", 0, 1, "end of a parcel")]},
+           lambda c: (0, c["parcel"] + pack("B", PARCEL_ENDS.index(c["end"])))),
     0x20: ("open", 0xFF, _read_open, _write_open),
     0x21: ("read", 1, lambda r, o: {"locked": bool(o), "handle": _handle(r), "extents": _extents(r)},
            lambda c: (c["locked"], pack("I", c["handle"]) + _write_extents(c["extents"]))),
@@ -663,6 +687,31 @@ def _write_tree_status(a):
     return body + pack("QH", a["first"], len(a["list"])) + b"".join(map(_write_news, a["list"]))
 
 
+PARCEL_STATES = ("arriving", "held", "delivering", "delivered", "dead", "cancelled")
+
+
+def _read_parcel_status(r):
+    a = {"state": PARCEL_STATES[r.bounded("B", 0, 5, "state of a parcel")]}
+    options = r.bounded("B", 0, 7, "options of an answer")
+    a["bytes"], a["arrived"], a["delivered"] = r.number("Q"), r.number("Q"), r.number("Q")
+    a["attempts"], a["age_s"] = r.number("I"), r.number("Q")
+    a["next_ms"] = _optional(r, "Q", options & 1, "time")
+    a["digest"], a["target"] = read_digest(r), r.text(3 * 4096 + 512)
+    a["fault"], a["fault_there"] = read_fault(r) if options & 2 else None, bool(options & 4)
+    lacks = a["fault"] is None and (a["fault_there"] or a["state"] == "dead")
+    if lacks or not a["target"] or max(a["arrived"], a["delivered"]) > a["bytes"]:
+        raise malformed("state of a parcel")
+    return a
+
+
+def _write_parcel_status(a):
+    options = (a["next_ms"] is not None) | (a["fault"] is not None) << 1 | a["fault_there"] << 2
+    body = pack("BBQQQ", PARCEL_STATES.index(a["state"]), options, a["bytes"], a["arrived"], a["delivered"])
+    body += pack("IQQ", a["attempts"], a["age_s"], a["next_ms"] or 0)
+    body += encode_digest(a["digest"]) + string(a["target"].encode())
+    return body + (encode_fault(a["fault"]) if a["fault"] else b"")
+
+
 _SPACE = ("total", "free", "available", "files", "files_free")
 CONTENTS = {
     0x00: ("fault", lambda r: {"fault": read_fault(r)}, lambda a: encode_fault(a["fault"])),
@@ -681,6 +730,7 @@ CONTENTS = {
     0x0C: ("capability", lambda r: {"capability": r.text(256)}, lambda a: string(a["capability"].encode())),
     0x0D: ("copy-status", _read_copy_status, _write_copy_status),
     0x0E: ("tree-status", _read_tree_status, _write_tree_status),
+    0x0F: ("parcel-status", _read_parcel_status, _write_parcel_status),
     0x20: ("opened", _read_opened, _write_opened),
     0x21: ("data", _read_data,
            lambda a: pack("H", len(a["lengths"])) + b"".join(pack("I", n) for n in a["lengths"]) + a["bytes"]),

@@ -1,14 +1,18 @@
-//! Copies that go on at a server: `xdfs cp --detach`, `status`, `wait` and `cancel`.
+//! Copies that go on at a server: `xdfs cp --detach`, and `status`, `wait`, `cancel` and `retry` of
+//! these and of files at a relay.
 
 use std::thread;
 use std::time::Duration;
 
 use xdfs::record::Record;
-use xdfs::{Client, ClientOptions, Code, CopyId, CopyStatus, Fault, LocalPlace, TransferOptions};
+use xdfs::{
+    Client, ClientOptions, Code, CopyId, CopyStatus, Fault, LocalPlace, ParcelEnd, ParcelState,
+    ParcelStatus, TransferOptions,
+};
 
 use super::origins::Origins;
 use super::plan::PlannedCopy;
-use crate::console::Console;
+use crate::console::{Console, printable};
 use crate::context::Context;
 use crate::exit_codes::SUCCESS;
 use crate::flags::{DetachedFlags, OutputFlags};
@@ -26,6 +30,7 @@ pub(crate) enum Asked {
     Status,
     Wait,
     Cancel,
+    Retry,
 }
 
 /// Has servers copy these files, and leaves them to it. Prints the identifier of each copy.
@@ -94,7 +99,7 @@ pub(crate) fn run(context: &Context, flags: &DetachedFlags, asked: Asked) -> u8 
 fn ask(context: &Context, flags: &DetachedFlags, asked: Asked) -> Result<(), Fault> {
     let id = flags.id.parse::<CopyId>().map_err(|cause| {
         Fault::new(Code::InvalidArgument, "read the identifier", cause)
-            .hint("it is what `xdfs cp --detach` has printed")
+            .hint("it is what `xdfs cp` has printed")
     })?;
     let place = server_only(context.config()?, &flags.server)?;
     let options = ClientOptions {
@@ -103,10 +108,28 @@ fn ask(context: &Context, flags: &DetachedFlags, asked: Asked) -> Result<(), Fau
         ..ClientOptions::default()
     };
     let client = context.connect(&place, options, &flags.security)?;
-    if asked == Asked::Cancel {
-        return client.cancel_copy(id);
-    }
-    let status = look(&client, id, asked == Asked::Wait)?;
+    let done = match asked {
+        Asked::Cancel => Some(client.cancel_copy(id)),
+        // Copies between servers are never put back.
+        Asked::Retry => return client.end_parcel(id, ParcelEnd::Retry),
+        Asked::Status | Asked::Wait => None,
+    };
+    let looked = match done {
+        Some(Ok(())) => return Ok(()),
+        Some(Err(fault)) => Err(fault),
+        None => look(&client, id, asked == Asked::Wait),
+    };
+    let status = match looked {
+        Ok(status) => status,
+        // It may be a file at a relay.
+        Err(fault) if matches!(fault.code, Code::NotFound | Code::Unsupported) => {
+            return ask_relay(&client, flags, (id, asked)).map_err(|other| match other.code {
+                Code::Unsupported => fault,
+                _ => other,
+            });
+        }
+        Err(fault) => return Err(fault),
+    };
     match flags.json {
         true => print(Record::detached_status(&flags.server, &flags.id, &status).line())?,
         false => print(line(&status))?,
@@ -115,6 +138,71 @@ fn ask(context: &Context, flags: &DetachedFlags, asked: Asked) -> Result<(), Fau
         Some(fault) if asked == Asked::Wait => Err(fault),
         _ => Ok(()),
     }
+}
+
+/// The same for a file at a relay.
+fn ask_relay(
+    client: &Client,
+    flags: &DetachedFlags,
+    (id, asked): (CopyId, Asked),
+) -> Result<(), Fault> {
+    if asked == Asked::Cancel {
+        return client.end_parcel(id, ParcelEnd::Cancel);
+    }
+    let status = match asked == Asked::Wait {
+        true => wait_for_parcel(client, id)?,
+        false => client.parcel_status(id)?,
+    };
+    match flags.json {
+        true => print(Record::parcel_status(&flags.server, &flags.id, &status).line())?,
+        false => print(parcel_line(&status))?,
+    }
+    match (status.state, status.fault) {
+        (ParcelState::Dead, Some(fault)) if asked == Asked::Wait => Err(fault),
+        (ParcelState::Cancelled, _) if asked == Asked::Wait => {
+            Err(Fault::new(Code::Cancelled, "deliver", "it was cancelled"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Waits until a file at a relay is delivered, or never will be.
+///
+/// # Errors
+/// The relay can't be asked.
+pub(super) fn wait_for_parcel(client: &Client, id: CopyId) -> Result<ParcelStatus, Fault> {
+    loop {
+        let status = client.parcel_status(id)?;
+        if status.state.is_end() {
+            return Ok(status);
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+fn parcel_line(status: &ParcelStatus) -> String {
+    let total = human::size(status.bytes);
+    let state = status.state.as_str();
+    let mut line = match status.state {
+        ParcelState::Arriving => format!("{state}: {} of {total}", human::size(status.arrived)),
+        ParcelState::Delivering => {
+            format!("{state}: {} of {total}", human::size(status.delivered))
+        }
+        _ => format!("{state}: {total}"),
+    };
+    line += &format!(" to {}", printable(&status.target));
+    match status.attempts {
+        0 => {}
+        1 => line += ", 1 attempt",
+        attempts => line += &format!(", {attempts} attempts"),
+    }
+    if let Some(next_ms) = status.next_ms {
+        line += &format!(", next in {:.1} s", next_ms as f64 / 1e3);
+    }
+    if let Some(fault) = &status.fault {
+        line += &format!(": {fault}");
+    }
+    line + "\n"
 }
 
 /// The status of a copy; at its end if that is waited for.

@@ -1,10 +1,11 @@
-//! The flags of `xdfs status`, `wait` and `cancel`, about copies that servers make by themselves.
+//! The flags of `xdfs status`, `wait`, `cancel` and `retry`, about copies that servers make by
+//! themselves, and files that a relay delivers.
 
 use clap::Args;
 
 use super::{SecurityFlags, StackFlags};
 
-/// A copy that a server continues by itself, after `xdfs cp --detach`.
+/// A copy that a server continues by itself, after `xdfs cp --detach` or `xdfs cp --via`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -12,11 +13,11 @@ Examples:
   xdfs status $id xdfs://b
   xdfs wait $id xdfs://b && echo done")]
 pub(crate) struct DetachedFlags {
-    /// The identifier that `xdfs cp --detach` has printed.
+    /// The identifier that `xdfs cp` has printed.
     #[arg(value_name = "ID")]
     pub(crate) id: String,
 
-    /// The server that has it, which `xdfs cp --detach` has named too.
+    /// The server that has it, which `xdfs cp` has named too.
     #[arg(value_name = "URL")]
     pub(crate) server: String,
 

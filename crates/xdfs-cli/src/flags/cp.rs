@@ -9,6 +9,7 @@ use clap::{
 };
 use xdfs::{DigestKind, Durability, Resume, Skip, Way};
 
+use super::relay::ViaFlags;
 use super::{
     FILTERS, FilterFlags, METADATA, OUTPUT, OutputFlags, RetryFlags, SessionFlags, StripeFlags,
 };
@@ -441,7 +442,7 @@ impl FromArgMatches for Places {
     }
 }
 
-/// Copies from several servers, and from one server to another.
+/// Copies from several servers, from one server to another, and by a relay.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServersFlags {
     /// Copy the files of a list of mirrors (- for standard input), each from several servers.
@@ -481,6 +482,9 @@ pub(crate) struct ServersFlags {
     #[arg(long, conflicts_with_all = ["recursive", "archive", "files_from", "from_file", "offset",
         "length", "remove_source", "dry_run", "transfer_log"])]
     pub(crate) detach: bool,
+
+    #[command(flatten)]
+    pub(crate) via: ViaFlags,
 }
 
 /// How files get from one server to another.

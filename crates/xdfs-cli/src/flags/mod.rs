@@ -19,6 +19,7 @@ mod partial;
 mod perf;
 #[cfg(feature = "gsi")]
 mod proxy;
+mod relay;
 mod remotes;
 mod serve;
 mod shell;
@@ -66,6 +67,7 @@ pub(crate) use partial::{PartialCommand, PartialFlags};
 pub(crate) use perf::PerfFlags;
 #[cfg(feature = "gsi")]
 pub(crate) use proxy::{ProxyCommand, ProxyFile, ProxyInitFlags};
+pub(crate) use relay::RelayFlags;
 pub(crate) use remotes::RemotesFlags;
 pub(crate) use serve::{ServeFlags, ServeLevelFlag};
 pub(crate) use shell::ShellFlags;
@@ -130,12 +132,15 @@ pub(crate) enum Command {
     #[command(visible_aliases = ["put", "get"])]
     Cp(CpFlags),
     Sync(SyncFlags),
-    /// Show how far a copy is that servers make by themselves, after `xdfs cp --detach`.
+    /// Show how far a copy is that servers make by themselves, after `xdfs cp --detach` or `--via`.
     Status(DetachedFlags),
     /// Wait for the end of such a copy; ends with 0 if it succeeds.
     Wait(DetachedFlags),
     /// End such a copy early. What has arrived stays for a resume.
     Cancel(DetachedFlags),
+    /// Have a relay try at once to deliver a file that waits, or that it has given up.
+    Retry(DetachedFlags),
+    Relay(RelayFlags),
     Shell(ShellFlags),
     Ls(LsFlags),
     Stat(StatFlags),

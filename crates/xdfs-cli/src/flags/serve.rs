@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tracing::Level;
 use xdfs::doors::HostPort;
 use xdfs::metrics::MetricsSettings;
-use xdfs::{Address, Listen, gridftp_address};
+use xdfs::{Address, Listen, RelaySettings, gridftp_address};
 
 use xdfs::settings::size::parse_memory;
 
@@ -302,6 +302,10 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = LogLevel::Info)]
     pub(crate) log: LogLevel,
 
+    /// The server is a relay, for [`RelayFlags`](super::RelayFlags).
+    #[arg(skip)]
+    pub(crate) relay: Option<RelaySettings>,
+
     /// Log more: once for debug, twice for trace.
     ///
     /// It is for a moment at a terminal; --log is for services.
@@ -361,7 +365,7 @@ pub(crate) enum LogLevel {
     Trace,
 }
 
-fn parse_listen(text: &str) -> Result<Listen, String> {
+pub(super) fn parse_listen(text: &str) -> Result<Listen, String> {
     match text.parse::<Listen>() {
         Ok(listen) if matches!(listen.address, Address::Host { .. } | Address::Unix(_)) => {
             Ok(listen)

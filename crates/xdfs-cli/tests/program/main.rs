@@ -80,6 +80,8 @@ mod pipes;
 mod power;
 mod reconnect;
 #[cfg(target_os = "linux")]
+mod relay;
+#[cfg(target_os = "linux")]
 mod reload;
 #[cfg(unix)]
 mod remotes;

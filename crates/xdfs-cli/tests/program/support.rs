@@ -372,8 +372,20 @@ impl Server {
         flags: &[&str],
         change: impl FnOnce(Command) -> Command,
     ) -> Self {
+        let root = root.as_os_str();
+        let serve = ["serve", "--root"].map(OsStr::new);
+        let flags: Vec<&OsStr> = flags.iter().map(OsStr::new).collect();
+        Self::start_named(&[&serve[..], &[root], &flags].concat(), change)
+    }
+
+    /// A command that serves, with its flags.
+    #[track_caller]
+    pub(crate) fn start_named<S: AsRef<OsStr>>(
+        words: &[S],
+        change: impl FnOnce(Command) -> Command,
+    ) -> Self {
         let mut command = program();
-        command.arg("serve").arg("--root").arg(root).args(flags);
+        command.args(words);
         let mut command = change(command);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut running = Running::start_piped(&mut command);
@@ -395,7 +407,8 @@ impl Server {
                 None => panic!("an unexpected line: {line}"),
             }
         }
-        if flags.iter().any(|flag| flag.ends_with(":0")) {
+        let ends_in_0 = |word: &S| word.as_ref().as_encoded_bytes().ends_with(b":0");
+        if words.iter().any(ends_in_0) {
             addresses.iter().for_each(|address| forget(address));
         }
         Self {

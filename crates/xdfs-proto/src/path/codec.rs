@@ -13,6 +13,7 @@ use crate::delta::{Seed, Signatures};
 use crate::fault::Fault;
 use crate::file::{FileAnswer, FileCall};
 use crate::limits::Limits;
+use crate::relay::{self, ParcelStatus, RelayCall};
 use crate::third_party::{self, CAPABILITY_BYTES_MAX, CopyStatus, ThirdPartyCall, TreeStatus};
 use crate::wire::{
     DecodeError, FAULT_BYTES_MAX, Reader, Writer, check_mode, check_most, check_path, flag, present,
@@ -71,6 +72,7 @@ mod content {
     pub(super) const CAPABILITY: u8 = 0x0c;
     pub(super) const COPY_STATUS: u8 = 0x0d;
     pub(super) const TREE_STATUS: u8 = 0x0e;
+    pub(super) const PARCEL_STATUS: u8 = 0x0f;
 }
 
 /// Stat, SetTimes, SetOwner: follow a symbolic link.
@@ -144,6 +146,7 @@ impl Call {
             | operation::LOOK_UP
             | operation::SETTABLE_OWNERS => Some(0),
             number => ThirdPartyCall::options_defined(number)
+                .or_else(|| RelayCall::options_defined(number))
                 .or_else(|| FileCall::options_defined(number)),
         }
     }
@@ -159,6 +162,7 @@ impl Call {
         match self {
             Self::File(call) => call.check(limits)?,
             Self::ThirdParty(call) => call.check(limits)?,
+            Self::Relay(call) => call.check(limits.path_bytes_max)?,
             Self::List {
                 cursor,
                 entries_max,
@@ -205,13 +209,14 @@ impl Call {
         match self {
             Self::File(call) => return call.encode(w),
             Self::ThirdParty(call) => return call.encode(w),
+            Self::Relay(call) => return call.encode(w),
             _ => {}
         }
         let (number, options) = self.operation_and_options();
         w.u8(number);
         w.u8(options);
         match self {
-            Self::File(_) | Self::ThirdParty(_) => {}
+            Self::File(_) | Self::ThirdParty(_) | Self::Relay(_) => {}
             Self::Stat { path, .. }
             | Self::RemoveFile { path }
             | Self::RemoveDirectory { path }
@@ -314,7 +319,7 @@ impl Call {
     fn operation_and_options(&self) -> (u8, u8) {
         match self {
             // They encode themselves.
-            Self::File(_) | Self::ThirdParty(_) => (0, 0),
+            Self::File(_) | Self::ThirdParty(_) | Self::Relay(_) => (0, 0),
             Self::Stat { follow, .. } => (operation::STAT, flag(*follow, FOLLOW)),
             Self::List { .. } => (operation::LIST, 0),
             Self::MakeDirectory { mode, parents, .. } => (
@@ -487,6 +492,9 @@ impl Call {
             third_party::operation::DELEGATE..=third_party::operation::TREE_STATUS => {
                 Self::ThirdParty(ThirdPartyCall::decode(number, options, r, limits)?)
             }
+            relay::operation::OPEN_PARCEL..=relay::operation::END_PARCEL => Self::Relay(
+                RelayCall::decode(number, options, r, limits.path_bytes_max)?,
+            ),
             number => Self::File(FileCall::decode(number, options, r, limits)?),
         })
     }
@@ -533,6 +541,10 @@ impl Answer {
             }
             Self::Capability(text) => check_most("capability", text.len(), CAPABILITY_BYTES_MAX),
             Self::CopyStatus(status) => status.check(limits),
+            Self::ParcelStatus(status) => {
+                status.check()?;
+                self.check_length(limits)
+            }
             Self::TreeStatus(status) => {
                 status.check(limits)?;
                 self.check_length(limits)
@@ -558,6 +570,13 @@ impl Answer {
             }
             Self::Target(target) => 256 + target.len(),
             Self::CopyStatus(status) => {
+                let fault = status
+                    .fault
+                    .as_ref()
+                    .map_or(0, |_| FAULT_BYTES_MAX as usize);
+                256 + status.target.len() + fault
+            }
+            Self::ParcelStatus(status) => {
                 let fault = status
                     .fault
                     .as_ref()
@@ -649,6 +668,10 @@ impl Answer {
                 w.u8(content::TREE_STATUS);
                 status.encode(w);
             }
+            Ok(Self::ParcelStatus(status)) => {
+                w.u8(content::PARCEL_STATUS);
+                status.encode(w);
+            }
             Ok(Self::File(answer)) => answer.encode(w),
         }
     }
@@ -711,6 +734,7 @@ impl Answer {
             content::CAPABILITY => Self::Capability(r.text(CAPABILITY_BYTES_MAX, "capability")?),
             content::COPY_STATUS => Self::CopyStatus(Box::new(CopyStatus::decode(r, limits)?)),
             content::TREE_STATUS => Self::TreeStatus(Box::new(TreeStatus::decode(r, limits)?)),
+            content::PARCEL_STATUS => Self::ParcelStatus(Box::new(ParcelStatus::decode(r)?)),
             number => match FileAnswer::decode(number, r)? {
                 Some(answer) => Self::File(answer),
                 None => return Err(DecodeError::Invalid("content of an answer")),

@@ -123,12 +123,13 @@ pub(crate) fn call(id: CallId, call: &Call) -> Value {
         }),
         Call::File(call) => crate::files::call(call),
         Call::ThirdParty(call) => crate::third_party::call(call),
+        Call::Relay(call) => crate::relay::call(call),
         other => panic!("{other:?} has no description"),
     };
     let has_path = match call {
         Call::File(call) => call.handle().is_none(),
-        // It has described its own.
-        Call::ThirdParty(_) => false,
+        // They have described their own, or have none.
+        Call::ThirdParty(_) | Call::Relay(_) => false,
         _ => true,
     };
     if has_path {
@@ -250,6 +251,7 @@ pub(crate) fn answer(id: CallId, part: u32, last: bool, answer: &Result<Answer, 
         Ok(Answer::Capability(text)) => json!({ "answer": "capability", "capability": text }),
         Ok(Answer::CopyStatus(status)) => crate::third_party::status(status),
         Ok(Answer::TreeStatus(status)) => crate::third_party::tree_status(status),
+        Ok(Answer::ParcelStatus(status)) => crate::relay::status(status),
         Ok(Answer::Copied { bytes }) => json!({ "answer": "copied", "bytes": wide(*bytes) }),
         Ok(other) => panic!("{other:?} has no description"),
     };
@@ -278,6 +280,7 @@ pub(crate) fn samples() -> Vec<(&'static str, Frame)> {
     samples.extend(answers());
     samples.extend(deltas());
     samples.extend(crate::third_party::samples());
+    samples.extend(crate::relay::samples());
     let taken = |parts, stop| {
         Frame::Taken(Taken {
             id: ID,

@@ -11,6 +11,7 @@ mod files;
 mod joins;
 mod negative;
 mod packs;
+mod relay;
 mod samples;
 mod session;
 mod third_party;

@@ -332,6 +332,7 @@ pub(crate) fn frames() -> Vec<Value> {
     frames.extend(crate::calls::negative());
     frames.extend(crate::files::negative());
     frames.extend(crate::third_party::negative());
+    frames.extend(crate::relay::negative());
     list(&frames)
 }
 

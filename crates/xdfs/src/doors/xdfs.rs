@@ -20,6 +20,7 @@ use xdfs_xio::{Endpoint, ListeningSocket};
 
 use crate::drivers::Drivers;
 use crate::local_path::path_bytes;
+use crate::relay::Relay;
 use crate::remote::{Address, Listen};
 use crate::security::{SecureGate, TunnelsWithoutUsers, server_tls};
 use crate::stack::{address_of, adopting_stack, endpoint, listening_stack, resolve};
@@ -69,16 +70,20 @@ impl Entrance {
     }
 
     /// The same users and files as at all doors, and the built-in paths too. `tunnels` are those
-    /// without users; with users their rules have them.
+    /// without users; with users their rules have them. With users it may be a `relay`.
     ///
     /// # Errors
     /// The server's key can't be read.
-    pub(crate) fn of(admit: Admit, tunnels: TunnelRules) -> Result<Self, Fault> {
+    pub(crate) fn of(
+        admit: Admit,
+        tunnels: TunnelRules,
+        relay: Option<Arc<Relay>>,
+    ) -> Result<Self, Fault> {
         Ok(match admit {
             Admit::Open(store) => Self::open(Arc::new(ServerStore::from(store)), tunnels),
             Admit::Guarded(current) => Self {
                 tls: Some(server_tls(Arc::clone(&current))?),
-                access: AccessPolicy::Guarded(Arc::new(SecureGate::new(current))),
+                access: AccessPolicy::Guarded(Arc::new(SecureGate::new(current, relay))),
             },
         })
     }
@@ -211,7 +216,8 @@ impl Door for XdfsDoor {
             Admit::Open(_) => self.tunnels.check(&BTreeMap::new())?,
             Admit::Guarded(_) => TunnelRules::default(),
         };
-        let (door, ..) = self.open_at(site, Entrance::of(admit, tunnels)?, Vec::new())?;
+        let entrance = Entrance::of(admit, tunnels, None)?;
+        let (door, ..) = self.open_at(site, entrance, Vec::new())?;
         Ok(door)
     }
 }

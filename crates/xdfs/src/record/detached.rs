@@ -1,6 +1,7 @@
-//! The records of copies that servers make by themselves.
+//! The records of copies that servers make by themselves, and of files at a relay.
 
 use serde::Serialize;
+use xdfs_proto::relay::ParcelStatus;
 use xdfs_proto::third_party::CopyStatus;
 
 use super::digest::Digest;
@@ -39,6 +40,44 @@ impl<'a> DetachedStatusBody<'a> {
             resumed_bytes: status.resumed_bytes,
             channels: status.channels,
             seconds: status.elapsed_ms as f64 / 1e3,
+            digest: (&status.digest).into(),
+            error: status
+                .fault
+                .as_ref()
+                .map(|fault| ErrorBody::new(None, None, fault)),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ParcelStatusBody<'a> {
+    server: &'a str,
+    id: &'a str,
+    state: &'static str,
+    target: &'a str,
+    bytes: u64,
+    arrived: u64,
+    delivered: u64,
+    attempts: u32,
+    seconds: u64,
+    next_seconds: Option<f64>,
+    digest: Digest,
+    error: Option<ErrorBody<'a>>,
+}
+
+impl<'a> ParcelStatusBody<'a> {
+    pub(super) fn new(server: &'a str, id: &'a str, status: &'a ParcelStatus) -> Self {
+        Self {
+            server,
+            id,
+            state: status.state.as_str(),
+            target: &status.target,
+            bytes: status.bytes,
+            arrived: status.arrived,
+            delivered: status.delivered,
+            attempts: status.attempts,
+            seconds: status.age_s,
+            next_seconds: status.next_ms.map(|next| next as f64 / 1e3),
             digest: (&status.digest).into(),
             error: status
                 .fault

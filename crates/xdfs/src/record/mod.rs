@@ -19,11 +19,12 @@ mod tunnel;
 
 use serde::{Serialize, Serializer};
 use xdfs_engine::PathDecision;
+use xdfs_proto::relay::ParcelStatus;
 use xdfs_proto::third_party::CopyStatus;
 use xdfs_proto::{ChecksumValue, DigestValue, Fault};
 
 use self::copy::{FileBody, ProgressBody, ResultBody, SourceBody, TreeFileBody};
-use self::detached::{DetachedBody, DetachedStatusBody};
+use self::detached::{DetachedBody, DetachedStatusBody, ParcelStatusBody};
 use self::measured::{SampleBody, StackBody, TuneBody};
 use self::path::{
     CheckBody, DifferenceBody, DoneBody, EntryBody, PartialBody, SpaceBody, SumBody, SummaryBody,
@@ -64,6 +65,7 @@ enum Body<'a> {
     Deletion(DeletionBody),
     Detached(DetachedBody<'a>),
     DetachedStatus(DetachedStatusBody<'a>),
+    ParcelStatus(ParcelStatusBody<'a>),
     Difference(DifferenceBody),
     Done(DoneBody<'a>),
     Entry(EntryBody<'a>),
@@ -209,6 +211,14 @@ impl<'a> Record<'a> {
     #[must_use]
     pub fn detached_status(server: &'a str, id: &'a str, status: &'a CopyStatus) -> Self {
         Self(Body::DetachedStatus(DetachedStatusBody::new(
+            server, id, status,
+        )))
+    }
+
+    /// `parcel-status`: the state of a file at a relay.
+    #[must_use]
+    pub fn parcel_status(server: &'a str, id: &'a str, status: &'a ParcelStatus) -> Self {
+        Self(Body::ParcelStatus(ParcelStatusBody::new(
             server, id, status,
         )))
     }

@@ -8,17 +8,26 @@ use xdfs_engine::{Gate, PeerGuard, Proof, Standing, Verdict};
 use xdfs_proto::frame::AuthRequest;
 use xdfs_proto::{Code, Fault};
 use xdfs_security::Method;
+use xdfs_store::Store;
 use xdfs_xio::Protection;
 use xdfs_xio::tls::{Configs, StableSecret};
 
 use super::tunnels::TunnelsByRules;
+use crate::relay::{Relay, RelayStore};
 use crate::third_party::{Copies, ThirdPartyStore};
 
 /// The gate of a server's acceptor.
 #[derive(Debug)]
 pub(crate) struct SecureGate {
     current: Arc<dyn CurrentAccess>,
+    errands: Errands,
+}
+
+/// What the server does for its users at other servers.
+#[derive(Clone, Debug)]
+struct Errands {
     copies: Arc<Copies>,
+    relay: Option<Arc<Relay>>,
 }
 
 /// Configuration of the driver `tls` for channels of clients: each channel gets the certificate
@@ -36,11 +45,12 @@ pub(crate) fn server_tls(current: Arc<dyn CurrentAccess>) -> Result<Configs, Fau
 }
 
 impl SecureGate {
-    /// Admits by these rules.
-    pub(crate) fn new(current: Arc<dyn CurrentAccess>) -> Self {
+    /// Admits by these rules, to a server that may be a relay.
+    pub(crate) fn new(current: Arc<dyn CurrentAccess>, relay: Option<Arc<Relay>>) -> Self {
+        let copies = Arc::default();
         Self {
             current,
-            copies: Arc::default(),
+            errands: Errands { copies, relay },
         }
     }
 }
@@ -100,7 +110,7 @@ impl Gate for SecureGate {
                 let proof = Box::new(PasswordProof {
                     access,
                     current,
-                    copies: Arc::clone(&self.copies),
+                    errands: self.errands.clone(),
                     peer,
                     exchange,
                 });
@@ -113,14 +123,14 @@ impl Gate for SecureGate {
             }
         };
         let login = access.authenticate(&peer, user, evidence)?;
-        admit(access, &self.current, &self.copies, &peer, &login)
+        admit(access, &self.current, &self.errands, &peer, &login)
     }
 }
 
 fn admit(
     access: &Arc<Access>,
     current: &Arc<dyn CurrentAccess>,
-    copies: &Arc<Copies>,
+    errands: &Errands,
     peer: &Peer,
     login: &Login,
 ) -> Result<Verdict, Fault> {
@@ -135,13 +145,21 @@ fn admit(
         permit,
     } = access.admit(peer, login)?;
     let tunnels = TunnelsByRules::new(tunnels, Arc::clone(current));
+    let relay_user = third_party.clone();
     let store = ThirdPartyStore::new(
         store,
         third_party,
         Arc::clone(current),
-        Arc::clone(copies),
+        Arc::clone(&errands.copies),
         rate.clone(),
     );
+    let store: Arc<dyn Store> = match &errands.relay {
+        Some(relay) => {
+            let store = Arc::new(store);
+            Arc::new(RelayStore::new(store, relay_user, Arc::clone(relay)))
+        }
+        None => Arc::new(store),
+    };
     let standing = SessionStanding {
         standing,
         admitted_by: Arc::clone(access),
@@ -149,7 +167,7 @@ fn admit(
     };
     Ok(Verdict::Admitted(xdfs_engine::SessionGrant {
         user,
-        store: Arc::new(store),
+        store,
         guard: PeerGuard(Box::new(permit)),
         standing: Some(Arc::new(standing)),
         ids,
@@ -181,7 +199,7 @@ impl Standing for SessionStanding {
 struct PasswordProof {
     access: Arc<Access>,
     current: Arc<dyn CurrentAccess>,
-    copies: Arc<Copies>,
+    errands: Errands,
     peer: Peer,
     exchange: PasswordExchange,
 }
@@ -192,7 +210,7 @@ impl Proof for PasswordProof {
         admit(
             &self.access,
             &self.current,
-            &self.copies,
+            &self.errands,
             &self.peer,
             &login,
         )

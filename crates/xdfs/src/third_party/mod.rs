@@ -331,6 +331,10 @@ impl Store for ThirdPartyStore {
     ) -> Result<Answer, Fault> {
         match call {
             Call::ThirdParty(call) => self.answer(call),
+            Call::Relay(_) => {
+                let cause = "this server is no relay";
+                Err(Fault::new(Code::Unsupported, call.operation(), cause))
+            }
             call => self.inner.call(call, part),
         }
     }

@@ -25,7 +25,7 @@ impl Entrance {
     fn new(settings: ServerSecurity, root: PathBuf) -> Self {
         let rules = CurrentRules::new(settings, root, false, Reach::default());
         let rules = Arc::new(rules.unwrap());
-        let gate = SecureGate::new(Arc::<CurrentRules>::clone(&rules));
+        let gate = SecureGate::new(Arc::<CurrentRules>::clone(&rules), None);
         Self { rules, gate }
     }
 

@@ -1,0 +1,240 @@
+//! `xdfs cp --via`: a file that is left to a relay.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use xdfs::record::Record;
+use xdfs::{
+    Client, Code, CopyId, Fault, PARCEL_LIFE_S_MAX, ParcelOrder, ParcelState, RemotePlace,
+    new_parcel_id, parcel_path,
+};
+
+use super::detached::wait_for_parcel;
+use super::origins::Origins;
+use super::plan::PlannedCopy;
+use super::{connector, copy_files};
+use crate::console::Console;
+use crate::context::Context;
+use crate::exit_codes::SUCCESS;
+use crate::flags::CpFlags;
+use crate::perf::server_only;
+use crate::place::{Place, shown};
+use crate::report::{Label, Reporter, Run, print};
+
+/// How long a relay tries to deliver a file, unless the user says otherwise.
+const LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// The file and its way.
+struct Parcel {
+    id: CopyId,
+    relay: RemotePlace,
+    target: RemotePlace,
+    label: Label,
+    order: ParcelOrder,
+}
+
+fn invalid(cause: &str) -> Fault {
+    Fault::new(Code::InvalidArgument, "leave the file to the relay", cause)
+}
+
+/// Runs the command for the relay with this name, and returns the exit code.
+pub(super) fn run(context: &Context, flags: &CpFlags, via: &str) -> u8 {
+    let label = Label {
+        source: flags
+            .places
+            .sources
+            .first()
+            .map_or_else(String::new, |word| shown(word)),
+        target: shown(&flags.places.target),
+    };
+    let mut reporter = Reporter::new(
+        flags.output,
+        Run {
+            source: Some(label.source.clone()),
+            target: label.target.clone(),
+            files: 1,
+            stats: flags.stats,
+            ..Run::default()
+        },
+    );
+    let parcel = match plan(context, flags, via, label) {
+        Ok(parcel) => parcel,
+        Err(fault) => {
+            reporter.failure(None, &fault);
+            return reporter.finish();
+        }
+    };
+    match leave(context, flags, &parcel, &mut reporter) {
+        Ok(true) => {}
+        Ok(false) => return reporter.finish(),
+        Err(fault) => {
+            reporter.failure(Some(&parcel.label), &fault);
+            return reporter.finish();
+        }
+    }
+    let code = reporter.finish();
+    if code != SUCCESS && !is_taken(context, flags, &parcel) {
+        return code;
+    }
+    match taken(context, flags, &parcel) {
+        Ok(()) => SUCCESS,
+        Err(fault) => {
+            if flags.output.json {
+                // A failure to print is that of the command, which is reported below.
+                let _ = print(Record::error(None, &fault).line());
+            }
+            Console::new(flags.output).error(&fault);
+            fault.exit_code()
+        }
+    }
+}
+
+fn plan(context: &Context, flags: &CpFlags, via: &str, label: Label) -> Result<Parcel, Fault> {
+    let config = context.config()?;
+    let relay = match RemotePlace::is_remote(via) || config.place(via.as_ref()).is_some() {
+        true => server_only(config, via)?,
+        false => server_only(config, &format!("xdfs://{via}"))?,
+    };
+    let [source] = &flags.places.sources[..] else {
+        return Err(invalid("a relay takes one file at a time"));
+    };
+    let Place::Local(source) = Place::parse(config, source)? else {
+        return Err(invalid("the source has to be a file of this machine"));
+    };
+    let Place::Remote(target) = Place::parse(config, &flags.places.target)? else {
+        return Err(invalid("the target is no URL of a server").hint("write xdfs://HOST/PATH"));
+    };
+    let name = source
+        .file_name()
+        .ok_or_else(|| invalid("the source has no name"))?;
+    let life = flags.servers.via.expire.unwrap_or(LIFE).as_secs();
+    let life_s = u32::try_from(life).unwrap_or(u32::MAX);
+    if !(1..=PARCEL_LIFE_S_MAX).contains(&life_s) {
+        return Err(invalid(
+            "the time of --expire has to be from 1 s to 30 days",
+        ));
+    }
+    let id = match flags.servers.via.parcel {
+        Some(id) => id,
+        None => new_parcel_id()?,
+    };
+    let order = ParcelOrder {
+        id,
+        overwrite: flags.overwrites(),
+        bytes: length_of(&source)?,
+        life_s,
+        target: target.to_string(),
+        name: name.as_encoded_bytes().to_vec(),
+    };
+    Ok(Parcel {
+        id,
+        relay,
+        target,
+        label,
+        order,
+    })
+}
+
+fn length_of(source: &Path) -> Result<u64, Fault> {
+    let path = source.as_os_str().as_encoded_bytes();
+    let meta = fs::metadata(source);
+    let meta = meta.map_err(|error| Fault::from_io("open the source", path, &error))?;
+    match meta.is_file() {
+        true => Ok(meta.len()),
+        false => {
+            let cause = "a relay takes files, and no directories or pipes";
+            let fault = Fault::new(Code::InvalidArgument, "open the source", cause);
+            Err(fault.path(path))
+        }
+    }
+}
+
+/// Uploads the file to the relay, unless that has it. Returns `false` if it failed, which the
+/// report says.
+fn leave(
+    context: &Context,
+    flags: &CpFlags,
+    parcel: &Parcel,
+    reporter: &mut Reporter,
+) -> Result<bool, Fault> {
+    let connector = connector(context, flags).for_places([&parcel.relay]);
+    let client = connector.connect(&parcel.relay)?;
+    client.open_parcel(parcel.order.clone())?;
+    let status = client.parcel_status(parcel.id)?;
+    match status.state {
+        ParcelState::Arriving => {}
+        ParcelState::Cancelled => {
+            let cause = format!("parcel {} was cancelled", parcel.id);
+            return Err(
+                Fault::new(Code::Cancelled, "leave the file to the relay", cause)
+                    .hint("another --parcel has it taken again"),
+            );
+        }
+        _ => return Ok(true),
+    }
+    connector.leave(&parcel.relay, client);
+    let at_relay = RemotePlace {
+        path: parcel_path(parcel.id),
+        ..parcel.relay.clone()
+    };
+    let source = Path::new(&flags.places.sources[0]);
+    let planned = PlannedCopy {
+        label: parcel.label.clone(),
+        copy: xdfs::operations::PlannedFile::upload(source, &at_relay, false, (0, None)),
+    };
+    let interrupt = context.interrupt()?;
+    let origins = Origins::new(&connector, flags.servers.between.into());
+    copy_files(
+        &connector,
+        flags,
+        vec![planned],
+        &origins,
+        &interrupt,
+        reporter,
+    )?;
+    Ok(true)
+}
+
+fn connect(
+    context: &Context,
+    flags: &CpFlags,
+    parcel: &Parcel,
+) -> Result<crate::client::SharedClient, Fault> {
+    connector(context, flags)
+        .for_places([&parcel.relay])
+        .connect(&parcel.relay)
+}
+
+/// Whether the relay has the file, although this side didn't hear of it.
+fn is_taken(context: &Context, flags: &CpFlags, parcel: &Parcel) -> bool {
+    let status = connect(context, flags, parcel).and_then(|client| client.parcel_status(parcel.id));
+    status.is_ok_and(|status| status.state.is_taken())
+}
+
+/// Prints the identifier of a file that the relay has, and waits for its delivery if that is
+/// wanted.
+fn taken(context: &Context, flags: &CpFlags, parcel: &Parcel) -> Result<(), Fault> {
+    let id = parcel.id.to_string();
+    let relay = parcel.relay.at(Vec::new()).to_string();
+    if flags.output.json {
+        let target = parcel.target.to_string();
+        print(Record::detached(&id, &relay, &parcel.label.source, &target).line())?;
+    } else {
+        print(format!("{id}\n"))?;
+        Console::new(flags.output).info(&format!("xdfs status {id} {relay}"));
+    }
+    if !flags.servers.via.wait {
+        return Ok(());
+    }
+    let client = connect(context, flags, parcel)?;
+    let client: &Client = client.client();
+    let status = wait_for_parcel(client, parcel.id)?;
+    if flags.output.json {
+        print(Record::parcel_status(&relay, &id, &status).line())?;
+    }
+    match status.fault {
+        Some(fault) => Err(fault),
+        None => Ok(()),
+    }
+}

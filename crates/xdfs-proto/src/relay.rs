@@ -1,0 +1,407 @@
+//! Parcels: files that an acceptor takes for another server, and delivers there later.
+//!
+//! The initiator [opens](ParcelOrder) a parcel, and uploads its file to the [path](parcel_path) of
+//! the parcel. From PUBLISHED on, the acceptor answers for the delivery, and the initiator may
+//! leave. These types are the fields of the [calls](RelayCall) for that, and of their answer.
+
+use crate::digest::DigestValue;
+use crate::fault::Fault;
+use crate::third_party::CopyId;
+use crate::wire::{DecodeError, Reader, Writer, check_most, flag, present};
+
+/// Longest life of a parcel in seconds: 30 days, so that what is never delivered doesn't fill the
+/// spool for ever.
+pub const PARCEL_LIFE_S_MAX: u32 = 30 * 24 * 3600;
+/// Longest URL of a target in bytes: a path of the longest kind, each byte as %XX, and a server.
+pub const TARGET_BYTES_MAX: usize = 3 * 4096 + 512;
+
+/// Numbers of the operations.
+pub(crate) mod operation {
+    pub(crate) const OPEN_PARCEL: u8 = 0x31;
+    pub(crate) const PARCEL_STATUS: u8 = 0x32;
+    pub(crate) const END_PARCEL: u8 = 0x33;
+}
+
+/// Open parcel: replace an existing entry.
+const OVERWRITE: u8 = 1 << 0;
+/// Parcel status: the time of the next attempt is known.
+const NEXT: u8 = 1 << 0;
+/// Parcel status: there is a fault.
+const FAULT: u8 = 1 << 1;
+/// Parcel status: the fault is one of the target.
+const THERE: u8 = 1 << 2;
+
+/// The directory of the paths of parcels.
+const DIRECTORY: &[u8] = b".xdfs-parcel/";
+
+/// The path at the acceptor to which the file of a parcel is uploaded.
+#[must_use]
+pub fn parcel_path(id: CopyId) -> Vec<u8> {
+    [DIRECTORY, id.to_string().as_bytes()].concat()
+}
+
+/// The parcel whose file is uploaded to a path; `None` if it is none of a parcel.
+#[must_use]
+pub fn parcel_of(path: &[u8]) -> Option<CopyId> {
+    let path = path.strip_prefix(b"/").unwrap_or(path);
+    let id = path.strip_prefix(DIRECTORY)?;
+    std::str::from_utf8(id).ok()?.parse().ok()
+}
+
+/// A call about parcels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RelayCall {
+    /// Opens a parcel. Answered by [`Done`](crate::path::Answer::Done), also if the user has opened
+    /// it before with the same fields.
+    Open(Box<ParcelOrder>),
+    /// Queries the state of a parcel. Answered by
+    /// [`ParcelStatus`](crate::path::Answer::ParcelStatus).
+    Status(CopyId),
+    /// Ends a parcel, or has it delivered again. Answered by [`Done`](crate::path::Answer::Done).
+    End(CopyId, ParcelEnd),
+}
+
+/// A file that is to be delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParcelOrder {
+    /// The identifier of the parcel, chosen by the initiator: 16 random bytes.
+    pub id: CopyId,
+    /// Replace an existing entry at the target.
+    pub overwrite: bool,
+    /// Length of the file.
+    pub bytes: u64,
+    /// Seconds after which a parcel that isn't delivered is given up: at least 1, at most
+    /// [`PARCEL_LIFE_S_MAX`].
+    pub life_s: u32,
+    /// The target as a URL, which names a file, or a directory by a slash at its end.
+    pub target: String,
+    /// The name of the file if the target is a directory.
+    pub name: Vec<u8>,
+}
+
+/// The end that is wanted for a parcel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParcelEnd {
+    /// It isn't to be delivered. No change after its delivery.
+    Cancel,
+    /// It is to be tried again at once: one that was given up, or one that waits.
+    Retry,
+}
+
+/// How far a parcel is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ParcelState {
+    /// The file hasn't arrived as a whole.
+    Arriving,
+    /// It is durable at the acceptor, and waits for its delivery.
+    Held,
+    /// It is on its way to the target.
+    Delivering,
+    /// It is at its target.
+    Delivered,
+    /// It was given up, and can be put back.
+    Dead,
+    /// The user has ended it.
+    Cancelled,
+}
+
+impl ParcelState {
+    /// All states, by their numbers.
+    pub const ALL: [Self; 6] = [
+        Self::Arriving,
+        Self::Held,
+        Self::Delivering,
+        Self::Delivered,
+        Self::Dead,
+        Self::Cancelled,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Arriving => "arriving",
+            Self::Held => "held",
+            Self::Delivering => "delivering",
+            Self::Delivered => "delivered",
+            Self::Dead => "dead",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Its number on the wire and in a spool.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Arriving => 0,
+            Self::Held => 1,
+            Self::Delivering => 2,
+            Self::Delivered => 3,
+            Self::Dead => 4,
+            Self::Cancelled => 5,
+        }
+    }
+
+    /// The state with a number.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
+    /// Whether nothing happens any more unless somebody asks for it.
+    #[must_use]
+    pub fn is_end(self) -> bool {
+        matches!(self, Self::Delivered | Self::Dead | Self::Cancelled)
+    }
+
+    /// Whether the acceptor answers for the file, or has answered for it.
+    #[must_use]
+    pub fn is_taken(self) -> bool {
+        !matches!(self, Self::Arriving | Self::Cancelled)
+    }
+
+    /// Whether another state may follow.
+    #[must_use]
+    pub fn may_become(self, next: Self) -> bool {
+        matches!(
+            (self, next),
+            (Self::Arriving, Self::Held | Self::Dead | Self::Cancelled)
+                | (
+                    Self::Held,
+                    Self::Delivering | Self::Delivered | Self::Dead | Self::Cancelled
+                )
+                | (
+                    Self::Delivering,
+                    Self::Held | Self::Delivered | Self::Dead | Self::Cancelled
+                )
+                | (Self::Dead, Self::Held | Self::Cancelled)
+        )
+    }
+}
+
+/// The state of a parcel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParcelStatus {
+    /// How far it is.
+    pub state: ParcelState,
+    /// Length of the file.
+    pub bytes: u64,
+    /// Bytes that are durable at the acceptor.
+    pub arrived: u64,
+    /// Bytes of the running attempt that are at the target.
+    pub delivered: u64,
+    /// Attempts to deliver it.
+    pub attempts: u32,
+    /// Seconds since it was opened.
+    pub age_s: u64,
+    /// Milliseconds until the next attempt, if it waits for one.
+    pub next_ms: Option<u64>,
+    /// The digest of the file, once it has arrived.
+    pub digest: DigestValue,
+    /// The target as a URL.
+    pub target: String,
+    /// Why the last attempt failed.
+    pub fault: Option<Fault>,
+    /// The fault is one of the target; `false` without a fault.
+    pub is_fault_there: bool,
+}
+
+impl RelayCall {
+    pub(crate) fn operation(&self) -> &'static str {
+        match self {
+            Self::Open(_) => "open the parcel",
+            Self::Status(_) => "look at the parcel",
+            Self::End(_, ParcelEnd::Cancel) => "cancel the parcel",
+            Self::End(_, ParcelEnd::Retry) => "put back the parcel",
+        }
+    }
+
+    /// The defined option bits of an operation; `None` for one that isn't of this module.
+    pub(crate) fn options_defined(number: u8) -> Option<u8> {
+        match number {
+            operation::OPEN_PARCEL => Some(OVERWRITE),
+            operation::PARCEL_STATUS | operation::END_PARCEL => Some(0),
+            _ => None,
+        }
+    }
+
+    /// The rules beyond the layout.
+    pub(crate) fn check(&self, path_bytes_max: usize) -> Result<(), DecodeError> {
+        let Self::Open(order) = self else {
+            return Ok(());
+        };
+        crate::wire::check_path(&order.name, path_bytes_max, "name")?;
+        if order.name.contains(&b'/') || matches!(&*order.name, b"" | b"." | b"..") {
+            return Err(DecodeError::Invalid("name"));
+        }
+        if !matches!(order.life_s, 1..=PARCEL_LIFE_S_MAX) {
+            return Err(DecodeError::Invalid("life of a parcel"));
+        }
+        check_target(&order.target)
+    }
+
+    pub(crate) fn encode(&self, w: &mut Writer<'_>) {
+        match self {
+            Self::Open(order) => {
+                w.u8(operation::OPEN_PARCEL);
+                w.u8(flag(order.overwrite, OVERWRITE));
+                w.raw(&order.id.0);
+                w.u64(order.bytes);
+                w.u32(order.life_s);
+                w.text(&order.target, TARGET_BYTES_MAX);
+                w.path(&order.name);
+            }
+            Self::Status(id) => {
+                w.u8(operation::PARCEL_STATUS);
+                w.u8(0);
+                w.raw(&id.0);
+            }
+            Self::End(id, end) => {
+                w.u8(operation::END_PARCEL);
+                w.u8(0);
+                w.raw(&id.0);
+                w.u8(match end {
+                    ParcelEnd::Cancel => 0,
+                    ParcelEnd::Retry => 1,
+                });
+            }
+        }
+    }
+
+    pub(crate) fn decode(
+        number: u8,
+        options: u8,
+        r: &mut Reader<'_>,
+        path_bytes_max: usize,
+    ) -> Result<Self, DecodeError> {
+        let id = CopyId(r.array("id of a parcel")?);
+        Ok(match number {
+            operation::OPEN_PARCEL => Self::Open(Box::new(ParcelOrder {
+                id,
+                overwrite: options & OVERWRITE != 0,
+                bytes: r.u64("length")?,
+                life_s: r.u32("life of a parcel")?,
+                target: r.text(TARGET_BYTES_MAX, "target")?,
+                name: r.path(path_bytes_max, "name")?,
+            })),
+            operation::PARCEL_STATUS => Self::Status(id),
+            _ => Self::End(
+                id,
+                match r.u8("end of a parcel")? {
+                    0 => ParcelEnd::Cancel,
+                    1 => ParcelEnd::Retry,
+                    _ => return Err(DecodeError::Invalid("end of a parcel")),
+                },
+            ),
+        })
+    }
+}
+
+fn check_target(target: &str) -> Result<(), DecodeError> {
+    check_most("target", target.len(), TARGET_BYTES_MAX)?;
+    match target.is_empty() {
+        true => Err(DecodeError::Invalid("target")),
+        false => Ok(()),
+    }
+}
+
+impl ParcelStatus {
+    pub(crate) fn check(&self) -> Result<(), DecodeError> {
+        check_target(&self.target)?;
+        let is_possible = self.arrived <= self.bytes
+            && self.delivered <= self.bytes
+            && (self.fault.is_some() || !self.is_fault_there)
+            && (self.fault.is_some() || self.state != ParcelState::Dead);
+        match is_possible {
+            true => Ok(()),
+            false => Err(DecodeError::Invalid("state of a parcel")),
+        }
+    }
+
+    pub(crate) fn encode(&self, w: &mut Writer<'_>) {
+        w.u8(self.state.number());
+        w.u8(flag(self.next_ms.is_some(), NEXT)
+            | flag(self.fault.is_some(), FAULT)
+            | flag(self.is_fault_there, THERE));
+        w.u64(self.bytes);
+        w.u64(self.arrived);
+        w.u64(self.delivered);
+        w.u32(self.attempts);
+        w.u64(self.age_s);
+        w.u64(self.next_ms.unwrap_or(0));
+        w.digest(&self.digest);
+        w.text(&self.target, TARGET_BYTES_MAX);
+        if let Some(fault) = &self.fault {
+            w.fault(fault);
+        }
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        const STATE: &str = "state of a parcel";
+        let state = ParcelState::from_number(r.u8(STATE)?).ok_or(DecodeError::Invalid(STATE))?;
+        let options = r.u8("options of an answer")?;
+        if options & !(NEXT | FAULT | THERE) != 0 {
+            return Err(DecodeError::Invalid("options of an answer"));
+        }
+        Ok(Self {
+            state,
+            bytes: r.u64("length")?,
+            arrived: r.u64("bytes")?,
+            delivered: r.u64("bytes")?,
+            attempts: r.u32("number of attempts")?,
+            age_s: r.u64("time")?,
+            next_ms: present(options, NEXT, r.u64("time")?, "time")?,
+            digest: r.digest()?,
+            target: r.text(TARGET_BYTES_MAX, "target")?,
+            fault: match options & FAULT != 0 {
+                true => Some(r.fault()?),
+                false => None,
+            },
+            is_fault_there: options & THERE != 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ParcelState::*;
+    use super::*;
+
+    #[test]
+    fn a_parcel_leaves_an_end_only_where_somebody_asks_for_it() {
+        let following = |state: ParcelState| {
+            let next = ParcelState::ALL.into_iter();
+            next.filter(|next| state.may_become(*next))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(following(Arriving), [Held, Dead, Cancelled]);
+        assert_eq!(following(Held), [Delivering, Delivered, Dead, Cancelled]);
+        assert_eq!(following(Delivering), [Held, Delivered, Dead, Cancelled]);
+        assert_eq!(following(Delivered), []);
+        assert_eq!(following(Dead), [Held, Cancelled]);
+        assert_eq!(following(Cancelled), []);
+        for state in ParcelState::ALL {
+            assert_eq!(ParcelState::from_number(state.number()), Some(state));
+        }
+        assert_eq!(ParcelState::from_number(6), None);
+    }
+
+    #[test]
+    fn the_path_of_a_parcel_leads_to_it_and_no_other_path_does() {
+        let id = CopyId([0xab; 16]);
+        let path = parcel_path(id);
+        assert_eq!(parcel_of(&path), Some(id));
+        assert_eq!(parcel_of(&[b"/", &*path].concat()), Some(id));
+        for other in [
+            "",
+            "/",
+            ".xdfs-parcel/",
+            ".xdfs-parcel/ab",
+            "x/.xdfs-parcel/",
+        ] {
+            assert_eq!(parcel_of(other.as_bytes()), None, "{other}");
+        }
+        assert_eq!(parcel_of(&[&*path, b"/x"].concat()), None);
+        assert_eq!(parcel_of(&[b"//", &*path].concat()), None);
+    }
+}

@@ -1,0 +1,207 @@
+//! Calls about parcels and their answer: samples, what a decoder finds in them, and damaged ones.
+
+use serde_json::{Value, json};
+use xdfs_proto::digest::DigestValue;
+use xdfs_proto::frame::{AnswerPart, CallRequest, FRAME_HEADER_BYTES, Frame};
+use xdfs_proto::path::{Answer, Call};
+use xdfs_proto::relay::{
+    PARCEL_LIFE_S_MAX, ParcelEnd, ParcelOrder, ParcelState, ParcelStatus, RelayCall,
+};
+use xdfs_proto::third_party::CopyId;
+use xdfs_proto::{CallId, Code, Fault};
+
+use crate::describe::{digest, fault, wide};
+use crate::hex;
+use crate::negative::{damaged, resized, sample};
+
+const ID: CallId = CallId {
+    slot: 3,
+    sequence: 11,
+};
+const PARCEL: CopyId = CopyId(*b"fedcba9876543210");
+const TARGET: &str = "xdfs://host.example/in/";
+
+pub(crate) fn call(call: &RelayCall) -> Value {
+    match call {
+        RelayCall::Open(order) => json!({
+            "call": "open-parcel",
+            "parcel": hex(&order.id.0),
+            "overwrite": order.overwrite,
+            "bytes": wide(order.bytes),
+            "life_s": order.life_s,
+            "target": order.target,
+            "name": hex(&order.name),
+        }),
+        RelayCall::Status(id) => json!({ "call": "parcel-status", "parcel": hex(&id.0) }),
+        RelayCall::End(id, end) => json!({
+            "call": "end-parcel",
+            "parcel": hex(&id.0),
+            "end": match end {
+                ParcelEnd::Cancel => "cancel",
+                ParcelEnd::Retry => "retry",
+            },
+        }),
+    }
+}
+
+pub(crate) fn status(status: &ParcelStatus) -> Value {
+    json!({
+        "answer": "parcel-status",
+        "state": status.state.as_str(),
+        "bytes": wide(status.bytes),
+        "arrived": wide(status.arrived),
+        "delivered": wide(status.delivered),
+        "attempts": status.attempts,
+        "age_s": wide(status.age_s),
+        "next_ms": status.next_ms.map(wide),
+        "digest": digest(&status.digest),
+        "target": status.target,
+        "fault": status.fault.as_ref().map(fault),
+        "fault_there": status.is_fault_there,
+    })
+}
+
+fn asks(call: RelayCall) -> Frame {
+    Frame::Xpathm(CallRequest {
+        id: ID,
+        call: Ok(Call::Relay(call)),
+    })
+}
+
+fn open(overwrite: bool, life_s: u32) -> Frame {
+    asks(RelayCall::Open(Box::new(ParcelOrder {
+        id: PARCEL,
+        overwrite,
+        bytes: 1 << 41,
+        life_s,
+        target: TARGET.into(),
+        name: b"file".to_vec(),
+    })))
+}
+
+fn state(state: ParcelState) -> Frame {
+    let (has_arrived, waits) = (state != ParcelState::Arriving, state == ParcelState::Held);
+    let fails = waits || state == ParcelState::Dead;
+    let answer = Answer::ParcelStatus(Box::new(ParcelStatus {
+        state,
+        bytes: 1 << 34,
+        arrived: if has_arrived { 1 << 34 } else { 1 << 33 },
+        delivered: if state == ParcelState::Delivering {
+            77
+        } else {
+            0
+        },
+        attempts: 3,
+        age_s: 86_400,
+        next_ms: waits.then_some(1500),
+        digest: match has_arrived {
+            true => DigestValue::Crc64Nvme(0x0102_0304_0506_0708),
+            false => DigestValue::None,
+        },
+        target: TARGET.into(),
+        fault: fails.then(|| Fault::new(Code::ConnectionLost, "connect", "it has gone").remote()),
+        is_fault_there: state == ParcelState::Dead,
+    }));
+    Frame::Answer(AnswerPart {
+        id: ID,
+        part: 0,
+        last: true,
+        answer: Ok(answer),
+    })
+}
+
+pub(crate) fn samples() -> Vec<(&'static str, Frame)> {
+    vec![
+        ("xpathm-open-parcel", open(false, 1)),
+        (
+            "xpathm-open-parcel-overwrite",
+            open(true, PARCEL_LIFE_S_MAX),
+        ),
+        ("xpathm-parcel-status", asks(RelayCall::Status(PARCEL))),
+        (
+            "xpathm-cancel-parcel",
+            asks(RelayCall::End(PARCEL, ParcelEnd::Cancel)),
+        ),
+        (
+            "xpathm-retry-parcel",
+            asks(RelayCall::End(PARCEL, ParcelEnd::Retry)),
+        ),
+        ("answer-parcel-arriving", state(ParcelState::Arriving)),
+        ("answer-parcel-held", state(ParcelState::Held)),
+        ("answer-parcel-delivering", state(ParcelState::Delivering)),
+        ("answer-parcel-delivered", state(ParcelState::Delivered)),
+        ("answer-parcel-dead", state(ParcelState::Dead)),
+        ("answer-parcel-cancelled", state(ParcelState::Cancelled)),
+    ]
+}
+
+/// Frames that have to be refused.
+pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
+    let body = FRAME_HEADER_BYTES;
+    // The options of the call, and its fields.
+    let (options, fields) = (body + 7, body + 8);
+    // The content of the answer is followed by the state and its options.
+    let rest = body + 11;
+    let at = |name: &str, at, with: &[u8]| damaged(&sample(name), at, with);
+    let life = fields + 16 + 8;
+    let name = life + 4 + 2 + TARGET.len() + 2;
+    vec![
+        (
+            "xpathm-open-parcel-option-undefined",
+            at("xpathm-open-parcel", options, &[2]),
+        ),
+        (
+            "xpathm-open-parcel-no-life",
+            at("xpathm-open-parcel", life, &[0; 4]),
+        ),
+        (
+            "xpathm-open-parcel-life-too-long",
+            at(
+                "xpathm-open-parcel",
+                life,
+                &(PARCEL_LIFE_S_MAX + 1).to_be_bytes(),
+            ),
+        ),
+        (
+            "xpathm-open-parcel-target-not-text",
+            at("xpathm-open-parcel", life + 6, &[7]),
+        ),
+        (
+            "xpathm-open-parcel-name-of-a-directory",
+            at("xpathm-open-parcel", name, b"d/fi"),
+        ),
+        ("xpathm-open-parcel-cut", resized("xpathm-open-parcel", -1)),
+        (
+            "xpathm-parcel-status-option-undefined",
+            at("xpathm-parcel-status", options, &[1]),
+        ),
+        (
+            "xpathm-end-parcel-undefined",
+            at("xpathm-cancel-parcel", fields + 16, &[2]),
+        ),
+        (
+            "answer-parcel-state-undefined",
+            at("answer-parcel-delivered", rest, &[6]),
+        ),
+        (
+            "answer-parcel-option-undefined",
+            at("answer-parcel-delivered", rest + 1, &[8]),
+        ),
+        (
+            "answer-parcel-fault-there-without-a-fault",
+            at("answer-parcel-delivered", rest + 1, &[4]),
+        ),
+        (
+            "answer-parcel-dead-without-a-fault",
+            at("answer-parcel-delivered", rest, &[4]),
+        ),
+        (
+            "answer-parcel-time-absent-but-set",
+            at("answer-parcel-held", rest + 1, &[2]),
+        ),
+        (
+            "answer-parcel-arrived-beyond-its-length",
+            at("answer-parcel-delivered", rest + 2 + 8, &[1]),
+        ),
+    ]
+}

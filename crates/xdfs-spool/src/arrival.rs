@@ -1,0 +1,131 @@
+//! What has arrived of a parcel, as the index keeps it: the version of its source, and the durable
+//! fragments with the states of their digests.
+
+use xdfs_proto::digest::{DigestKind, Fragment, FragmentMap, FragmentState};
+use xdfs_proto::{ByteRange, SourceTag};
+
+/// What has arrived.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) tag: SourceTag,
+    pub(crate) block_size: u32,
+    pub(crate) durable: FragmentMap,
+}
+
+impl Arrival {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.tag.0.to_vec();
+        bytes.push(match self.durable.kind() {
+            DigestKind::Crc64Nvme => 1,
+            DigestKind::Blake3 => 2,
+            _ => 0,
+        });
+        bytes.extend(self.block_size.to_be_bytes());
+        for fragment in self.durable.fragments() {
+            bytes.extend(fragment.range.start.to_be_bytes());
+            bytes.extend(fragment.range.end.to_be_bytes());
+            match fragment.state {
+                FragmentState::None => {}
+                FragmentState::Crc64Nvme(state) => bytes.extend(state.to_be_bytes()),
+                FragmentState::Blake3 { node, root } => {
+                    bytes.extend(node);
+                    bytes.extend(root);
+                }
+            }
+        }
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut at = Reader(bytes);
+        let tag = SourceTag(at.take()?);
+        let kind = match at.take::<1>()? {
+            [0] => DigestKind::None,
+            [1] => DigestKind::Crc64Nvme,
+            [2] => DigestKind::Blake3,
+            _ => return None,
+        };
+        let block_size = u32::from_be_bytes(at.take()?);
+        let mut durable = FragmentMap::new(kind);
+        while !at.0.is_empty() {
+            let range = ByteRange {
+                start: u64::from_be_bytes(at.take()?),
+                end: u64::from_be_bytes(at.take()?),
+            };
+            let state = match kind {
+                DigestKind::Crc64Nvme => FragmentState::Crc64Nvme(u64::from_be_bytes(at.take()?)),
+                DigestKind::Blake3 => FragmentState::Blake3 {
+                    node: at.take()?,
+                    root: at.take()?,
+                },
+                _ => FragmentState::None,
+            };
+            let is_possible = range.start < range.end;
+            if !is_possible || !durable.insert(Fragment { range, state }) {
+                return None;
+            }
+        }
+        Some(Self {
+            tag,
+            block_size,
+            durable,
+        })
+    }
+
+    /// Bytes that have arrived.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.durable.ranges().total()
+    }
+}
+
+/// Takes fields off the front of a slice.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*field)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fragments_are_read_as_they_were_written() {
+        let states = [
+            FragmentState::None,
+            FragmentState::Crc64Nvme(77),
+            FragmentState::Blake3 {
+                node: [1; 32],
+                root: [2; 32],
+            },
+        ];
+        for state in states {
+            let mut durable = FragmentMap::new(state.kind());
+            for start in [0, 1 << 20] {
+                let range = ByteRange {
+                    start,
+                    end: start + (1 << 16),
+                };
+                assert!(durable.insert(Fragment { range, state }));
+            }
+            let arrival = Arrival {
+                tag: SourceTag([5; 16]),
+                block_size: 4096,
+                durable,
+            };
+            let bytes = arrival.encode();
+            let read = Arrival::decode(&bytes).unwrap();
+            assert_eq!((read.tag, read.block_size), (arrival.tag, 4096));
+            let all = |arrival: &Arrival| arrival.durable.fragments().copied().collect::<Vec<_>>();
+            assert_eq!(all(&read), all(&arrival));
+            assert_eq!(read.bytes(), 2 << 16);
+            for cut in [1, 16, 17, 20, bytes.len() - 1] {
+                assert!(Arrival::decode(&bytes[..cut]).is_none(), "{cut}");
+            }
+        }
+    }
+}

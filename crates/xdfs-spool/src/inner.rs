@@ -1,0 +1,80 @@
+//! What the sinks and sources of a spool share.
+
+use std::collections::HashSet;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use xdfs_proto::Fault;
+
+use crate::index::Index;
+use crate::segment::Segments;
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) index: Index,
+    pub(crate) segments: Arc<Segments>,
+    /// Parcels to which somebody writes.
+    writers: Mutex<HashSet<u64>>,
+    /// Gets the numbers of parcels that have arrived.
+    listener: Mutex<Option<Sender<u64>>>,
+}
+
+impl Inner {
+    pub(crate) fn new(index: Index, segments: Arc<Segments>) -> Self {
+        Self {
+            index,
+            segments,
+            writers: Mutex::default(),
+            listener: Mutex::default(),
+        }
+    }
+
+    fn writers(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.writers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn listener(&self) -> MutexGuard<'_, Option<Sender<u64>>> {
+        self.listener.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn listen(&self, listener: Sender<u64>) {
+        *self.listener() = Some(listener);
+    }
+
+    /// Announces a parcel that has arrived, or that is to be tried again.
+    pub(crate) fn notify(&self, number: u64) {
+        if let Some(listener) = &*self.listener() {
+            // It may have ended.
+            let _ = listener.send(number);
+        }
+    }
+
+    /// Removes the content of a parcel.
+    pub(crate) fn free(&self, number: u64) -> Result<(), Fault> {
+        self.index.change(move |change| change.free(number).map(Ok))
+    }
+}
+
+/// The only writer of a parcel.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) spool: Arc<Inner>,
+    number: u64,
+}
+
+impl Writer {
+    /// `None` if there is another one.
+    pub(crate) fn new(spool: &Arc<Inner>, number: u64) -> Option<Self> {
+        let is_first = spool.writers().insert(number);
+        is_first.then(|| Self {
+            spool: Arc::clone(spool),
+            number,
+        })
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.spool.writers().remove(&self.number);
+    }
+}

@@ -1,0 +1,348 @@
+//! The spool: parcels from their submission to their end.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use xdfs_proto::digest::DigestValue;
+use xdfs_proto::relay::ParcelState;
+use xdfs_proto::third_party::CopyId;
+use xdfs_proto::{Code, Fault};
+use xdfs_store::{OpenedSink, SinkRequest, Source};
+
+use crate::arrival::Arrival;
+use crate::index::OpenIndex;
+use crate::inner::Inner;
+use crate::parcel::{NewParcel, Parcel};
+use crate::segment::{Segments, full, path_bytes};
+use crate::sink;
+use crate::source::SpoolSource;
+
+/// Seconds for which the end of a parcel is remembered: a week, so that a user who says the same
+/// again after a holiday doesn't have it delivered twice.
+pub const KEPT_S: u64 = 7 * 24 * 3600;
+
+/// Limits of a spool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpoolLimits {
+    /// Most bytes of all parcels that are not delivered yet.
+    pub bytes_max: u64,
+    /// Most bytes of those of one user.
+    pub bytes_per_user_max: u64,
+    /// Most parcels of one user that are known, ended ones included.
+    pub parcels_per_user_max: u64,
+    /// Size at which the next segment is begun.
+    pub segment_bytes: u64,
+    /// Bytes of the disk that are left free, for the index and for others.
+    pub reserve_bytes: u64,
+}
+
+impl Default for SpoolLimits {
+    fn default() -> Self {
+        Self {
+            bytes_max: u64::MAX,
+            bytes_per_user_max: u64::MAX,
+            parcels_per_user_max: 1_000_000,
+            segment_bytes: 256 << 20,
+            reserve_bytes: 64 << 20,
+        }
+    }
+}
+
+/// What the parcels of a user take.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    bytes: u64,
+    parcels: u64,
+}
+
+/// Parcels in a directory. One process at a time has it open.
+#[derive(Clone, Debug)]
+pub struct Spool {
+    inner: Arc<Inner>,
+    limits: SpoolLimits,
+    taken: Arc<Mutex<HashMap<String, Taken>>>,
+}
+
+/// Whether the content of a parcel is kept.
+fn has_content(state: ParcelState) -> bool {
+    // One that was given up may be put back.
+    !matches!(state, ParcelState::Delivered | ParcelState::Cancelled)
+}
+
+impl Spool {
+    /// Opens the spool in a directory, which is made if it isn't there. What wasn't acknowledged
+    /// by an earlier process is removed.
+    ///
+    /// # Errors
+    /// [`Code::Busy`]: another process has it. Or it can't be read, is damaged, or is of another
+    /// version.
+    pub fn open(dir: &Path, limits: SpoolLimits) -> Result<Self, Fault> {
+        let fault = |error| Fault::from_io("open the spool", path_bytes(dir), &error);
+        fs::create_dir_all(dir).map_err(fault)?;
+        let index = OpenIndex::open(&dir.join("index.redb"))?;
+        let (segment_bytes, reserve_bytes) = (limits.segment_bytes, limits.reserve_bytes);
+        let segments = dir.join("segments");
+        let segments = Segments::open(&segments, segment_bytes, reserve_bytes, &index.uses)?;
+        let segments = Arc::new(segments);
+        let index = index.start(Arc::clone(&segments))?;
+        // The names of both are durable before anything is promised.
+        let synced = fs::File::open(dir).and_then(|dir| dir.sync_all());
+        synced.map_err(fault)?;
+        let spool = Self {
+            inner: Arc::new(Inner::new(index, segments)),
+            limits,
+            taken: Arc::default(),
+        };
+        let mut taken = spool.taken();
+        spool.inner.index.each(|parcel| {
+            let own = taken.entry(parcel.order.user).or_default();
+            own.parcels += 1;
+            if has_content(parcel.state) {
+                own.bytes = own.bytes.saturating_add(parcel.order.bytes);
+            }
+        })?;
+        drop(taken);
+        Ok(spool)
+    }
+
+    fn taken(&self) -> MutexGuard<'_, HashMap<String, Taken>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the numbers of parcels sent that arrive from now on, or are put back.
+    pub fn listen(&self, listener: Sender<u64>) {
+        self.inner.listen(listener);
+    }
+
+    /// Adds a parcel, which is arriving then. Returns the one that the user has with this
+    /// identifier, if it has the same fields: so the call can be repeated.
+    ///
+    /// # Errors
+    /// [`Code::AlreadyExists`]: the user has another parcel with the identifier.
+    /// [`Code::QuotaExceeded`] and [`Code::NoSpace`] with a time to wait: there is no room.
+    pub fn submit(&self, order: NewParcel, now_s: u64) -> Result<Parcel, Fault> {
+        const OPERATION: &str = "open the parcel";
+        let same = |found: Parcel| match found.order == order {
+            true => Ok(found),
+            false => {
+                let cause = format!("there is another parcel {}", order.id);
+                Err(Fault::new(Code::AlreadyExists, OPERATION, cause))
+            }
+        };
+        if let Some(found) = self.inner.index.find(&order.user, order.id)? {
+            return same(found);
+        }
+        self.take(&order)?;
+        let new = Parcel {
+            number: 0,
+            order: order.clone(),
+            state: ParcelState::Arriving,
+            opened_s: now_s,
+            ended_s: 0,
+            mode: None,
+            mtime_ns: None,
+            digest: DigestValue::None,
+            placed: None,
+            fault: None,
+            attempts: 0,
+        };
+        let added = self.inner.index.change(move |change| {
+            // The same call may have been made in another session.
+            if let Some(found) = change.find(&new.order.user, new.order.id)? {
+                return Ok(Ok((found, false)));
+            }
+            Ok(Ok((change.add(new)?, true)))
+        });
+        match added {
+            Ok((added, true)) => Ok(added),
+            Ok((found, false)) => {
+                self.give_back(&order.user, order.bytes, 1);
+                same(found)
+            }
+            Err(fault) => {
+                self.give_back(&order.user, order.bytes, 1);
+                Err(fault)
+            }
+        }
+    }
+
+    fn take(&self, order: &NewParcel) -> Result<(), Fault> {
+        const OPERATION: &str = "open the parcel";
+        let mut taken = self.taken();
+        let all = taken
+            .values()
+            .map(|own| own.bytes)
+            .fold(0, u64::saturating_add);
+        let own = taken.entry(order.user.clone()).or_default();
+        let is_above = |bytes: u64, most: u64| bytes.saturating_add(order.bytes) > most;
+        if own.parcels >= self.limits.parcels_per_user_max {
+            let cause = format!("the user has {} parcels", own.parcels);
+            return Err(full(Fault::new(Code::LimitExceeded, OPERATION, cause)));
+        }
+        if is_above(own.bytes, self.limits.bytes_per_user_max) {
+            let most = self.limits.bytes_per_user_max;
+            let cause = format!("parcels of the user may take {most} bytes");
+            return Err(full(Fault::new(Code::QuotaExceeded, OPERATION, cause)));
+        }
+        if is_above(all, self.limits.bytes_max) {
+            let cause = format!("parcels may take {} bytes", self.limits.bytes_max);
+            return Err(full(Fault::new(Code::NoSpace, OPERATION, cause)));
+        }
+        own.bytes = own.bytes.saturating_add(order.bytes);
+        own.parcels += 1;
+        Ok(())
+    }
+
+    fn give_back(&self, user: &str, bytes: u64, parcels: u64) {
+        let mut taken = self.taken();
+        if let Some(own) = taken.get_mut(user) {
+            own.bytes = own.bytes.saturating_sub(bytes);
+            own.parcels = own.parcels.saturating_sub(parcels);
+        }
+    }
+
+    /// The parcel of a user.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`], or the index can't be read.
+    pub fn find(&self, user: &str, id: CopyId) -> Result<Parcel, Fault> {
+        let found = self.inner.index.find(user, id)?;
+        found.ok_or_else(|| {
+            let cause = format!("there is no parcel {id} of this user");
+            Fault::new(Code::NotFound, "look at the parcel", cause)
+        })
+    }
+
+    /// The parcel with a number.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`], or the index can't be read.
+    pub fn parcel(&self, number: u64) -> Result<Parcel, Fault> {
+        let found = self.inner.index.parcel(number)?;
+        found.ok_or_else(|| Fault::new(Code::NotFound, "look at the parcel", "it is gone"))
+    }
+
+    /// Passes all parcels on, in the order of their submission.
+    ///
+    /// # Errors
+    /// The index can't be read, or is damaged.
+    pub fn each(&self, each: impl FnMut(Parcel)) -> Result<(), Fault> {
+        self.inner.index.each(each)
+    }
+
+    /// Bytes of a parcel that are durable here.
+    ///
+    /// # Errors
+    /// The index can't be read.
+    pub fn arrived(&self, parcel: &Parcel) -> Result<u64, Fault> {
+        if parcel.state.is_taken() {
+            return Ok(parcel.order.bytes);
+        }
+        let arrival = self.inner.index.arrival(parcel.number)?;
+        let arrival = arrival.as_deref().and_then(Arrival::decode);
+        Ok(arrival.map_or(0, |arrival| arrival.bytes()))
+    }
+
+    /// Opens the sink of a parcel that arrives. A parcel that has arrived already takes the same
+    /// file again without a byte of it.
+    ///
+    /// # Errors
+    /// [`Code::Busy`]: another sink is open. [`Code::InvalidArgument`]: the file has another length
+    /// than announced. [`Code::AlreadyExists`]: the parcel has another version of the file, or is
+    /// beyond that state.
+    pub fn open_sink(&self, parcel: Parcel, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+        sink::open(&self.inner, parcel, request)
+    }
+
+    /// Opens the file of a parcel that has arrived.
+    #[must_use]
+    pub fn open_source(&self, parcel: Parcel) -> Box<dyn Source> {
+        Box::new(SpoolSource::new(&self.inner, parcel))
+    }
+
+    /// Changes a parcel, and returns once that is durable. The content of one that has reached its
+    /// end is removed, unless it was given up.
+    ///
+    /// # Errors
+    /// The fault of `alter`, which changes nothing then. [`Code::NotFound`]: it is gone.
+    pub fn alter(
+        &self,
+        number: u64,
+        now_s: u64,
+        alter: impl FnOnce(&mut Parcel) -> Result<(), Fault> + Send + 'static,
+    ) -> Result<Parcel, Fault> {
+        let (parcel, freed) = self.inner.index.change(move |change| {
+            const OPERATION: &str = "change the parcel";
+            let Some(mut parcel) = change.parcel(number)? else {
+                return Ok(Err(Fault::new(Code::NotFound, OPERATION, "it is gone")));
+            };
+            let old = parcel.state;
+            if let Err(fault) = alter(&mut parcel) {
+                return Ok(Err(fault));
+            }
+            if parcel.state != old {
+                if !old.may_become(parcel.state) {
+                    let (old, new) = (old.as_str(), parcel.state.as_str());
+                    let cause = format!("it is {old}, and can't become {new}");
+                    return Ok(Err(Fault::new(Code::InvalidArgument, OPERATION, cause)));
+                }
+                parcel.ended_s = if parcel.state.is_end() { now_s } else { 0 };
+            }
+            let freed = has_content(old) && !has_content(parcel.state);
+            if freed {
+                change.free(number)?;
+            }
+            change.put(&parcel)?;
+            Ok(Ok((parcel, freed)))
+        })?;
+        if freed {
+            self.give_back(&parcel.order.user, parcel.order.bytes, 0);
+        }
+        Ok(parcel)
+    }
+
+    /// Announces a parcel that is to be tried at once.
+    pub fn notify(&self, number: u64) {
+        self.inner.notify(number);
+    }
+
+    /// Forgets parcels that ended more than [`KEPT_S`] ago, with the content of those that were
+    /// given up. Returns their number.
+    ///
+    /// # Errors
+    /// The index can't be read or written.
+    pub fn forget(&self, now_s: u64) -> Result<usize, Fault> {
+        let mut old = Vec::new();
+        self.each(|parcel| {
+            let age_s = now_s.saturating_sub(parcel.ended_s);
+            if parcel.state.is_end() && age_s > KEPT_S {
+                old.push(parcel.number);
+            }
+        })?;
+        let mut forgotten = 0;
+        for number in old {
+            let removed = self.inner.index.change(move |change| {
+                let found = change.parcel(number)?;
+                // It may have been put back.
+                let found = found.filter(|parcel| parcel.state.is_end());
+                if let Some(parcel) = &found {
+                    change.remove(parcel)?;
+                }
+                Ok(Ok(found))
+            })?;
+            if let Some(parcel) = removed {
+                let bytes = if has_content(parcel.state) {
+                    parcel.order.bytes
+                } else {
+                    0
+                };
+                self.give_back(&parcel.order.user, bytes, 1);
+                forgotten += 1;
+            }
+        }
+        Ok(forgotten)
+    }
+}

@@ -1,0 +1,12 @@
+//! The spool by its interface: what was acknowledged survives, and what is wrong is noticed.
+
+#[cfg(test)]
+mod harm;
+#[cfg(test)]
+mod killed;
+#[cfg(test)]
+mod life;
+#[cfg(test)]
+mod power;
+#[cfg(test)]
+mod scene;

@@ -1,0 +1,72 @@
+//! The calls of a client to a relay.
+
+use xdfs_proto::path::{Answer, Call};
+use xdfs_proto::relay::{ParcelEnd, ParcelOrder, ParcelStatus, RelayCall};
+use xdfs_proto::third_party::CopyId;
+use xdfs_proto::{Code, Fault};
+
+use crate::client::Client;
+use crate::remote::RemotePlace;
+
+/// An identifier for a parcel.
+///
+/// # Errors
+/// The system has no randomness.
+pub fn new_parcel_id() -> Result<CopyId, Fault> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|_| {
+        let cause = "the system has no randomness";
+        Fault::new(Code::Internal, "open the parcel", cause)
+    })?;
+    Ok(CopyId(bytes))
+}
+
+impl Client {
+    /// Opens a parcel at the server, which is a relay: the file that is uploaded to
+    /// [`parcel_path`](crate::parcel_path) is delivered to the target of the order, also after the
+    /// end of this session and of this process. The same order can be given again.
+    ///
+    /// # Errors
+    /// [`Code::Unsupported`]: the server is no relay. Or it takes no files for this user or target,
+    /// has no room, or the user has another parcel with the identifier.
+    pub fn open_parcel(&self, order: ParcelOrder) -> Result<(), Fault> {
+        self.call(Call::Relay(RelayCall::Open(Box::new(order))))
+            .map(drop)
+    }
+
+    /// The state of a parcel of this user.
+    ///
+    /// # Errors
+    /// [`Code::Unsupported`]: the server is no relay. [`Code::NotFound`]: it doesn't know the
+    /// parcel (any more).
+    pub fn parcel_status(&self, id: CopyId) -> Result<ParcelStatus, Fault> {
+        match self.call(Call::Relay(RelayCall::Status(id)))? {
+            Answer::ParcelStatus(status) => Ok(self.named(*status)),
+            // The engine lets nothing else through.
+            _ => Err(Fault::new(
+                Code::Internal,
+                "look at the parcel",
+                "another answer",
+            )),
+        }
+    }
+
+    /// Names the server at which the fault of a parcel arose: the relay, or the target.
+    fn named(&self, mut status: ParcelStatus) -> ParcelStatus {
+        let target = status.target.parse::<RemotePlace>();
+        let machine = match target {
+            Ok(target) if status.is_fault_there => target.address.machine(),
+            _ => self.machine(),
+        };
+        status.fault = status.fault.map(|fault| fault.remote().at(&machine));
+        status
+    }
+
+    /// Ends a parcel of this user, or has it tried again.
+    ///
+    /// # Errors
+    /// As [`Self::parcel_status`].
+    pub fn end_parcel(&self, id: CopyId, end: ParcelEnd) -> Result<(), Fault> {
+        self.call(Call::Relay(RelayCall::End(id, end))).map(drop)
+    }
+}

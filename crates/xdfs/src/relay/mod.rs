@@ -1,0 +1,29 @@
+//! A relay: takes files for other servers, and delivers them when these are up.
+//!
+//! ```text
+//!   RelayStore      a layer of a user's store: takes parcels, and answers calls about them
+//!       |
+//!     Relay         the spool, and the attempts of this process
+//!       |
+//!   Deliverer       threads: which parcel is due, and which target is down
+//!       |
+//!   delivery        one attempt: upload to a hidden name, then rename
+//! ```
+//!
+//! The relay is a client of the target, with the keys and the known servers of the user who runs
+//! it. What it connects to is bounded by the rules for copies with other servers.
+
+mod attempt;
+mod calls;
+mod deliverer;
+mod delivery;
+mod parcels;
+mod schedule;
+mod store;
+mod target;
+
+pub use calls::new_parcel_id;
+pub(crate) use deliverer::Deliverer;
+pub(crate) use parcels::Relay;
+pub use parcels::RelaySettings;
+pub(crate) use store::RelayStore;

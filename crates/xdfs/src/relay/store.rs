@@ -1,0 +1,128 @@
+//! The layer of a user's store that takes parcels.
+
+use std::fmt;
+use std::sync::Arc;
+
+use xdfs_access::ThirdPartyUser;
+use xdfs_proto::Fault;
+use xdfs_proto::path::{Answer, Call};
+use xdfs_proto::relay::{ParcelEnd, ParcelOrder, RelayCall, parcel_of};
+use xdfs_proto::third_party::CopyId;
+use xdfs_spool::NewParcel;
+use xdfs_store::{OpenedSink, SinkRequest, Store};
+
+use super::parcels::{Relay, now_s};
+use super::target;
+
+/// The store of a session whose user may have files delivered.
+pub(crate) struct RelayStore {
+    inner: Arc<dyn Store>,
+    user: ThirdPartyUser,
+    relay: Arc<Relay>,
+}
+
+impl RelayStore {
+    pub(crate) fn new(inner: Arc<dyn Store>, user: ThirdPartyUser, relay: Arc<Relay>) -> Self {
+        Self { inner, user, relay }
+    }
+
+    fn answer(&self, call: &RelayCall) -> Result<Answer, Fault> {
+        let user = self.user.name();
+        match call {
+            RelayCall::Open(order) => {
+                let opened = self.open(order);
+                let code = opened.as_ref().err().map(|fault| fault.code);
+                let paths = [&*order.name, order.target.as_bytes()];
+                self.user.started("take a parcel", order.id, paths, code);
+                opened.map(|()| Answer::Done)
+            }
+            RelayCall::Status(id) => {
+                self.user.check_limits("look at the parcel")?;
+                let status = self.relay.status(user, *id)?;
+                Ok(Answer::ParcelStatus(Box::new(status)))
+            }
+            RelayCall::End(id, end) => {
+                self.user.check_limits(call_name(*end))?;
+                match end {
+                    ParcelEnd::Cancel => self.relay.cancel(user, *id)?,
+                    ParcelEnd::Retry => self.relay.retry(user, *id)?,
+                }
+                Ok(Answer::Done)
+            }
+        }
+    }
+
+    fn open(&self, order: &ParcelOrder) -> Result<(), Fault> {
+        self.relay.current.access().check_parcels(&self.user)?;
+        target::parse(&order.target)?;
+        let new = NewParcel {
+            user: self.user.name().to_owned(),
+            id: order.id,
+            target: order.target.clone(),
+            name: order.name.clone(),
+            overwrite: order.overwrite,
+            bytes: order.bytes,
+            life_s: order.life_s,
+        };
+        self.relay.spool.submit(new, now_s()).map(drop)
+    }
+
+    /// The sink of a parcel of this user.
+    fn sink(&self, id: CopyId, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+        self.user.check_limits("open the target")?;
+        let spool = &self.relay.spool;
+        let found = spool.find(self.user.name(), id);
+        let parcel = found.map_err(|fault| fault.path(&request.path))?;
+        spool.open_sink(parcel, request)
+    }
+}
+
+fn call_name(end: ParcelEnd) -> &'static str {
+    match end {
+        ParcelEnd::Cancel => "cancel the parcel",
+        ParcelEnd::Retry => "put back the parcel",
+    }
+}
+
+impl Store for RelayStore {
+    xdfs_store::forward!(Store to inner: is_slow, open_source, read_pack, write_pack, packs_wait,
+        open_file);
+
+    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+        match parcel_of(&request.path) {
+            Some(id) => self.sink(id, request),
+            None => self.inner.open_sink(request),
+        }
+    }
+
+    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
+        match parcel_of(&request.path) {
+            Some(id) => {
+                self.user.check_limits("open the target")?;
+                let found = self.relay.spool.find(self.user.name(), id);
+                found.map_err(|fault| fault.path(&request.path))?;
+                Ok(request.path.clone())
+            }
+            None => self.inner.check_sink(request),
+        }
+    }
+
+    fn call(
+        &self,
+        call: &Call,
+        part: &mut dyn FnMut(Answer) -> Result<(), Fault>,
+    ) -> Result<Answer, Fault> {
+        match call {
+            Call::Relay(call) => self.answer(call),
+            call => self.inner.call(call, part),
+        }
+    }
+}
+
+impl fmt::Debug for RelayStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RelayStore")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
