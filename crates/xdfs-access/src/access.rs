@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use xdfs_proto::group::Group;
 use xdfs_proto::tunnel::{Action, Host, Target};
 use xdfs_proto::{Code, Fault};
 use xdfs_security::account::Accounts;
@@ -28,6 +29,7 @@ use xdfs_sys::ids::Ids;
 
 use crate::audited::{Actor, AuditedStore};
 use crate::clock::Clock;
+use crate::group::GroupStore;
 use crate::issuers;
 use crate::keys::KeyLists;
 use crate::login::{Basis, Login, Standing};
@@ -64,6 +66,8 @@ pub struct Parts {
     pub tunnels: TunnelRules,
     /// The servers that this one connects to for its users.
     pub third_party: ThirdPartyRules,
+    /// The group of servers that this one is a member of; `None` if it is in none.
+    pub group: Option<Arc<Group>>,
     /// Local accounts of users; `None` to act as the server's user for everybody.
     pub accounts: Option<Accounts>,
     /// Limits on unauthenticated peers and on users.
@@ -95,6 +99,7 @@ pub struct Access {
     exports: Exports,
     tunnels: TunnelRules,
     third_party: ThirdPartyRules,
+    group: Option<Arc<Group>>,
     accounts: Option<Accounts>,
     rates: Option<Arc<UserRates>>,
     guard: Arc<LoginGuard>,
@@ -175,6 +180,7 @@ impl Access {
             exports: parts.exports,
             tunnels: parts.tunnels,
             third_party: parts.third_party,
+            group: parts.group,
             accounts: parts.accounts,
             rates: rate.map(|rate| Arc::new(UserRates::new(rate))),
             guard: Arc::new(LoginGuard::new(parts.limits, audit_log, clock)),
@@ -217,6 +223,7 @@ impl Access {
             exports: parts.exports.after(&self.exports),
             tunnels: parts.tunnels,
             third_party: parts.third_party,
+            group: parts.group,
             accounts: parts.accounts,
             rates,
             guard: Arc::clone(&self.guard),
@@ -482,6 +489,13 @@ impl Access {
             login: login.clone(),
             exports: self.exports.clone(),
             ids: ids.clone(),
+        };
+        let inner: Arc<dyn Store> = match &self.group {
+            Some(group) => Arc::new(GroupStore {
+                inner,
+                group: Arc::clone(group),
+            }),
+            None => inner,
         };
         let inner: Arc<dyn Store> = match &login.basis {
             Basis::Capability(capability) => opened(inner, capability),

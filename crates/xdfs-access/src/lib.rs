@@ -25,6 +25,7 @@ mod clock;
 mod door;
 mod door_address;
 mod findings;
+mod group;
 mod issuers;
 mod keys;
 mod login;

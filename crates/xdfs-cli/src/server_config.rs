@@ -10,8 +10,8 @@ use serde::Deserialize;
 use xdfs::doors::HostPort;
 use xdfs::metrics::MetricsSettings;
 use xdfs::security::{
-    ExportConfig, ExportsConfig, GuardLimits, IssuerConfig, Rights, RuleConfig, ServerSecurity,
-    TokenConfig, TunnelsConfig,
+    ExportConfig, ExportsConfig, GroupConfig, GuardLimits, IssuerConfig, Rights, RuleConfig,
+    ServerSecurity, TokenConfig, TunnelsConfig,
 };
 use xdfs::settings::size::{parse_memory, parse_rate};
 use xdfs::settings::{ConfigText, UserFolder, user_name};
@@ -397,10 +397,16 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
             let fault = Fault::new(Code::InvalidArgument, "read the configuration", cause);
             return Err(fault.hint("leave out either [accounts] or --insecure"));
         }
+        if flags.group.is_some() {
+            let cause = "a group needs servers whose keys are proved, and there is none here";
+            let fault = Fault::new(Code::InvalidArgument, "read the configuration", cause);
+            return Err(fault.hint("leave out either --group or `insecure`"));
+        }
         None
     } else {
         let level = flags.protect.or(config.protect).unwrap_or_default();
         let mut security = security(&mut config, base.as_deref())?;
+        security.group = flags.group.as_deref().map(group).transpose()?;
         security.takes_clear = level == ServeLevelFlag::Clear;
         Some(security)
     };
@@ -444,7 +450,8 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
         server_folder().ok(),
         state::folder(),
     ];
-    let private = own.into_iter().flatten().chain(flags.config).collect();
+    let files = flags.config.into_iter().chain(flags.group);
+    let private = own.into_iter().flatten().chain(files).collect();
     Ok(ServerBuilder {
         listen,
         root,
@@ -468,6 +475,13 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
         security,
         relay: flags.relay,
     })
+}
+
+/// The list of the file of --group.
+fn group(path: &Path) -> Result<GroupConfig, Fault> {
+    let text = ConfigText::read(path, "`xdfs serve --help` shows such a file at --group")?;
+    // The first error is enough for a file of a few lines.
+    text.parse().map_err(|mut faults| faults.remove(0))
 }
 
 /// The rules of the file, and those of --connect-to, which are for all users and both directions.

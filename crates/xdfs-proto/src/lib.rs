@@ -21,6 +21,7 @@ pub mod digest;
 pub mod fault;
 pub mod file;
 pub mod frame;
+pub mod group;
 pub mod handshake;
 pub mod id;
 mod ledger;

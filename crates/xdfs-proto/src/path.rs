@@ -13,6 +13,7 @@ pub use crate::attributes::{Attributes, Entry, FileKind, NO_TIME_NS, PartialFile
 use crate::delta::{Seed, Signatures};
 use crate::digest::{ChecksumKind, ChecksumValue, DigestKind};
 use crate::file::{Extent, FileAnswer, FileCall};
+use crate::group::{GROUP_BYTES_MAX, Group};
 use crate::relay::{ParcelStatus, RelayCall};
 use crate::third_party::{CopyStatus, NEWS_BYTES, ThirdPartyCall, TreeStatus};
 
@@ -211,6 +212,11 @@ pub enum Call {
         /// A path that the caller may look at; nothing needs to be there.
         path: Vec<u8>,
     },
+    /// Lists the group of acceptors that have this file. Answered by [`Answer::Group`].
+    Group {
+        /// The file.
+        path: Vec<u8>,
+    },
     /// A call about copies between two acceptors.
     ThirdParty(ThirdPartyCall),
     /// A call about parcels.
@@ -286,6 +292,8 @@ pub enum Answer {
     TreeStatus(Box<TreeStatus>),
     /// The state of a parcel.
     ParcelStatus(Box<ParcelStatus>),
+    /// The members of a group.
+    Group(Group),
     /// The answer to a file call.
     File(FileAnswer),
 }
@@ -303,6 +311,7 @@ impl Answer {
             Self::Partial { files, .. } => files.iter().map(PartialFile::bytes).sum(),
             Self::Accounts(accounts) => account::found_bytes(accounts),
             Self::TreeStatus(status) => status.bytes_max(),
+            Self::Group(group) => group.data_bytes(),
             _ => 0,
         }
     }
@@ -333,6 +342,7 @@ impl Call {
             | Self::RemovePartial { path, .. }
             | Self::LookUp { path, .. }
             | Self::SettableOwners { path }
+            | Self::Group { path }
             | Self::Signatures { path, .. } => path,
             Self::Rename { from, .. } | Self::Copy { from, .. } => from,
             Self::Seed(seed) => &seed.from,
@@ -370,6 +380,7 @@ impl Call {
             Self::RemovePartial { .. } => "remove the unfinished transfer",
             Self::LookUp { .. } => "look up users and groups for",
             Self::SettableOwners { .. } => "find out which owners can be set in",
+            Self::Group { .. } => "find out which servers have",
             Self::ThirdParty(call) => call.operation(),
             Self::Relay(call) => call.operation(),
             Self::File(call) => call.operation(),
@@ -394,6 +405,7 @@ impl Call {
                 | Self::ListPartial { .. }
                 | Self::LookUp { .. }
                 | Self::SettableOwners { .. }
+                | Self::Group { .. }
                 | Self::ThirdParty(ThirdPartyCall::Status(_))
                 | Self::Relay(RelayCall::Status(_))
         )
@@ -409,6 +421,7 @@ impl Call {
             Self::ThirdParty(ThirdPartyCall::TreeStatus(_)) => 2 * NEWS_BYTES,
             Self::LookUp { accounts, .. } => accounts.iter().map(Account::answer_bytes_max).sum(),
             Self::SettableOwners { .. } => account::SETTABLE_BYTES_MAX,
+            Self::Group { .. } => GROUP_BYTES_MAX,
             _ => 0,
         }
     }
@@ -448,6 +461,7 @@ impl Call {
                 | (Self::List { .. }, Answer::Entries { .. })
                 | (Self::ReadLink { .. }, Answer::Target(_))
                 | (Self::Space { .. }, Answer::Space { .. })
+                | (Self::Group { .. }, Answer::Group(_))
                 | (Self::RemoveTree { .. }, Answer::Removed { .. })
                 | (Self::Copy { .. } | Self::Seed(_), Answer::Copied { .. })
                 | (Self::ListPartial { .. }, Answer::Partial { .. })

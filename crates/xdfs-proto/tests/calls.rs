@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 use xdfs_proto::digest::{ChecksumKind, ChecksumValue, DigestKind};
 use xdfs_proto::frame::{AnswerPart, CallRequest, FRAME_HEADER_BYTES, FrameHeader, Resume, Taken};
+use xdfs_proto::group::{Group, Member, Storage};
 use xdfs_proto::path::{ACCOUNTS_MAX, Account, Answer, Attributes, Call, Entry, FileKind};
 use xdfs_proto::third_party::{
     CopyId, CopyOrder, Delegation, ThirdPartyCall, TreeDelegation, TreeOrder, TreeQuery,
@@ -71,6 +72,7 @@ fn call() -> impl Strategy<Value = Call> {
         }),
         (path(), prop::collection::vec(account(), 1..9))
             .prop_map(|(path, accounts)| Call::LookUp { path, accounts }),
+        path().prop_map(|path| Call::Group { path }),
     ];
     let names = prop_oneof![
         (path(), prop::option::of(0u32..=0o7777), any::<bool>()).prop_map(
@@ -262,6 +264,16 @@ fn answer() -> impl Strategy<Value = Frame> {
         (digest, any::<u64>()).prop_map(|(value, length)| Answer::Digest { value, length }),
         any::<u64>().prop_map(|entries| Answer::Removed { entries }),
         any::<u64>().prop_map(|bytes| Answer::Copied { bytes }),
+        (2usize..9, "[a-z0-9.:]{0,40}").prop_map(|(count, address)| {
+            let member = |number| Member {
+                key: [number; 32],
+                address: address.clone(),
+            };
+            Answer::Group(Group {
+                storage: Storage::Shared,
+                members: (0..).map(member).take(count).collect(),
+            })
+        }),
         prop::collection::vec(prop::option::of(account()), 1..9).prop_map(Answer::Accounts),
     ];
     let cursor = || prop::collection::vec(any::<u8>(), 1..20);

@@ -6,6 +6,7 @@
 //!   of a method in one folder.
 //! - [`export`]: the rights of users to files. [`tunnel`]: those to tunnels. [`account`]: the local
 //!   accounts of sessions.
+//! - [`group`]: the list of a group of servers.
 //! - [`trusted`]: the check of files that are believed. [`guard`]: limits on unauthenticated peers.
 //!   [`audit`]: the audit log.
 //!
@@ -20,6 +21,7 @@ pub mod account;
 pub mod audit;
 pub mod export;
 pub mod grid;
+pub mod group;
 pub mod guard;
 pub mod identity;
 pub mod key;

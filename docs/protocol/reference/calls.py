@@ -406,6 +406,7 @@ CALLS = {
     0x33: ("end-parcel", 0,
            lambda r, _: {"parcel": r.take(16), "end": PARCEL_ENDS[r.bounded("B", 0, 1, "end of a parcel")]},
            lambda c: (0, c["parcel"] + pack("B", PARCEL_ENDS.index(c["end"])))),
+    0x30: _one_path("group"),
     0x20: ("open", 0xFF, _read_open, _write_open),
     0x21: ("read", 1, lambda r, o: {"locked": bool(o), "handle": _handle(r), "extents": _extents(r)},
            lambda c: (c["locked"], pack("I", c["handle"]) + _write_extents(c["extents"]))),
@@ -712,6 +713,22 @@ def _write_parcel_status(a):
     return body + (encode_fault(a["fault"]) if a["fault"] else b"")
 
 
+def _read_group(r):
+    a = {"storage": {0: "shared"}[r.bounded("B", 0, 0, "storage of a group")]}
+    count = r.number("B")
+    if count > 64:
+        raise too_large("count of members")
+    a["members"] = [{"key": r.take(32), "address": r.text(261)} for _ in range(count)]
+    if count < 2 or len({m["key"] for m in a["members"]}) < count:  # G-2
+        raise malformed("members of a group")
+    return a
+
+
+def _write_group(a):
+    members = b"".join(m["key"] + string(m["address"].encode()) for m in a["members"])
+    return pack("BB", 0, len(a["members"])) + members
+
+
 _SPACE = ("total", "free", "available", "files", "files_free")
 CONTENTS = {
     0x00: ("fault", lambda r: {"fault": read_fault(r)}, lambda a: encode_fault(a["fault"])),
@@ -731,6 +748,7 @@ CONTENTS = {
     0x0D: ("copy-status", _read_copy_status, _write_copy_status),
     0x0E: ("tree-status", _read_tree_status, _write_tree_status),
     0x0F: ("parcel-status", _read_parcel_status, _write_parcel_status),
+    0x30: ("group", _read_group, _write_group),
     0x20: ("opened", _read_opened, _write_opened),
     0x21: ("data", _read_data,
            lambda a: pack("H", len(a["lengths"])) + b"".join(pack("I", n) for n in a["lengths"]) + a["bytes"]),

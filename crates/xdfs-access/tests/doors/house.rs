@@ -126,6 +126,7 @@ impl House {
             exports: exports.unwrap(),
             tunnels: TunnelRules::default(),
             third_party: Default::default(),
+            group: None,
             accounts: None,
             limits,
             audit: Some(Audit::open(&path("audit")).unwrap()),

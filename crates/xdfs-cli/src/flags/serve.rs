@@ -226,6 +226,22 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "PATTERN", conflicts_with = "insecure")]
     pub(crate) connect_to: Vec<String>,
 
+    /// The group of servers over one storage that this one is a member of: a TOML file.
+    ///
+    /// Clients with --stripe move one file by all of them. All members get the same file, in which
+    /// each finds itself by its key, and serve the same directories by the same names to the same
+    /// users:
+    ///
+    ///   storage = "shared"
+    ///   [[member]]
+    ///   address = "one.example:2799"     # as clients reach it
+    ///   key = "SHA256:..."               # as it prints it when it starts
+    ///   [[member]]
+    ///   ...
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+        conflicts_with = "insecure", verbatim_doc_comment)]
+    pub(crate) group: Option<PathBuf>,
+
     /// Print a ticket that admits one client once, within a day.
     ///
     /// Pass it to a command there with `--ticket-file` or the variable XDFS_TICKET.
@@ -239,7 +255,7 @@ pub(crate) struct ServeFlags {
     /// temporary key and a ticket; and ends when its standard input does.
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["listen", "gridftp", "driver",
         "metrics", "metrics_open", "root", "read_only", "insecure", "connect_to", "ticket",
-        "sessions_max",
+        "group", "sessions_max",
         "memory_max", "grace", "config"])]
     pub(crate) over_ssh: Option<PathBuf>,
 
@@ -250,7 +266,7 @@ pub(crate) struct ServeFlags {
     /// don't, and are not protected.
     #[cfg(unix)]
     #[arg(long, conflicts_with_all = ["listen", "gridftp", "driver", "root", "read_only",
-        "metrics", "metrics_open",
+        "metrics", "metrics_open", "group",
         "insecure", "protect", "ticket", "sessions_max", "memory_max", "grace", "config",
         "check_config", "over_ssh"])]
     pub(crate) gridftp_over_ssh: bool,

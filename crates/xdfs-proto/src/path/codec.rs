@@ -12,6 +12,7 @@ use super::{Answer, Call, Entry, PartialFile, account};
 use crate::delta::{Seed, Signatures};
 use crate::fault::Fault;
 use crate::file::{FileAnswer, FileCall};
+use crate::group::Group;
 use crate::limits::Limits;
 use crate::relay::{self, ParcelStatus, RelayCall};
 use crate::third_party::{self, CAPABILITY_BYTES_MAX, CopyStatus, ThirdPartyCall, TreeStatus};
@@ -53,6 +54,7 @@ mod operation {
     pub(super) const REMOVE_PARTIAL: u8 = 0x16;
     pub(super) const LOOK_UP: u8 = 0x17;
     pub(super) const SETTABLE_OWNERS: u8 = 0x18;
+    pub(super) const GROUP: u8 = 0x30;
 }
 
 /// Numbers of the contents of an answer.
@@ -73,6 +75,7 @@ mod content {
     pub(super) const COPY_STATUS: u8 = 0x0d;
     pub(super) const TREE_STATUS: u8 = 0x0e;
     pub(super) const PARCEL_STATUS: u8 = 0x0f;
+    pub(super) const GROUP: u8 = 0x30;
 }
 
 /// Stat, SetTimes, SetOwner: follow a symbolic link.
@@ -144,7 +147,8 @@ impl Call {
             operation::STAT..=operation::SIGNATURES
             | operation::LIST_PARTIAL
             | operation::LOOK_UP
-            | operation::SETTABLE_OWNERS => Some(0),
+            | operation::SETTABLE_OWNERS
+            | operation::GROUP => Some(0),
             number => ThirdPartyCall::options_defined(number)
                 .or_else(|| RelayCall::options_defined(number))
                 .or_else(|| FileCall::options_defined(number)),
@@ -224,7 +228,8 @@ impl Call {
             | Self::ReadLink { path }
             | Self::Space { path }
             | Self::Sync { path }
-            | Self::SettableOwners { path } => w.path(path),
+            | Self::SettableOwners { path }
+            | Self::Group { path } => w.path(path),
             Self::List {
                 path,
                 cursor,
@@ -370,6 +375,7 @@ impl Call {
             ),
             Self::LookUp { .. } => (operation::LOOK_UP, 0),
             Self::SettableOwners { .. } => (operation::SETTABLE_OWNERS, 0),
+            Self::Group { .. } => (operation::GROUP, 0),
         }
     }
 
@@ -489,6 +495,7 @@ impl Call {
                 accounts: account::decode_asked(r)?,
             },
             operation::SETTABLE_OWNERS => Self::SettableOwners { path: path(r)? },
+            operation::GROUP => Self::Group { path: path(r)? },
             third_party::operation::DELEGATE..=third_party::operation::TREE_STATUS => {
                 Self::ThirdParty(ThirdPartyCall::decode(number, options, r, limits)?)
             }
@@ -549,6 +556,7 @@ impl Answer {
                 status.check(limits)?;
                 self.check_length(limits)
             }
+            Self::Group(group) => group.check(),
             Self::File(answer) => answer.check(),
             _ => Ok(()),
         }
@@ -672,6 +680,10 @@ impl Answer {
                 w.u8(content::PARCEL_STATUS);
                 status.encode(w);
             }
+            Ok(Self::Group(group)) => {
+                w.u8(content::GROUP);
+                group.encode(w);
+            }
             Ok(Self::File(answer)) => answer.encode(w),
         }
     }
@@ -735,6 +747,7 @@ impl Answer {
             content::COPY_STATUS => Self::CopyStatus(Box::new(CopyStatus::decode(r, limits)?)),
             content::TREE_STATUS => Self::TreeStatus(Box::new(TreeStatus::decode(r, limits)?)),
             content::PARCEL_STATUS => Self::ParcelStatus(Box::new(ParcelStatus::decode(r)?)),
+            content::GROUP => Self::Group(Group::decode(r)?),
             number => match FileAnswer::decode(number, r)? {
                 Some(answer) => Self::File(answer),
                 None => return Err(DecodeError::Invalid("content of an answer")),

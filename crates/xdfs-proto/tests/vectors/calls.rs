@@ -6,6 +6,7 @@ use xdfs_proto::digest::{BlockHasher, ChecksumKind, ChecksumValue, DigestKind, F
 use xdfs_proto::frame::{
     AnswerPart, CallRequest, FRAME_HEADER_BYTES, Frame, Taken, UnknownOperation,
 };
+use xdfs_proto::group::{Group, MEMBERS_MAX, Member, Storage};
 use xdfs_proto::path::{
     ACCOUNT_NAME_BYTES_MAX, ACCOUNTS_MAX, Account, Answer, Attributes, Call, Entry, FileKind,
     PartialFile,
@@ -101,6 +102,7 @@ pub(crate) fn call(id: CallId, call: &Call) -> Value {
             "accounts": accounts.iter().map(account).collect::<Value>(),
         }),
         Call::SettableOwners { .. } => json!({ "call": "settable-owners" }),
+        Call::Group { .. } => json!({ "call": "group" }),
         Call::Seed(seed) => json!({
             "call": "seed",
             "to": hex(&seed.to),
@@ -252,6 +254,17 @@ pub(crate) fn answer(id: CallId, part: u32, last: bool, answer: &Result<Answer, 
         Ok(Answer::CopyStatus(status)) => crate::third_party::status(status),
         Ok(Answer::TreeStatus(status)) => crate::third_party::tree_status(status),
         Ok(Answer::ParcelStatus(status)) => crate::relay::status(status),
+        Ok(Answer::Group(group)) => json!({
+            "answer": "group",
+            "storage": match group.storage {
+                Storage::Shared => "shared",
+            },
+            "members": group
+                .members
+                .iter()
+                .map(|member| json!({ "key": hex(&member.key), "address": member.address }))
+                .collect::<Value>(),
+        }),
         Ok(Answer::Copied { bytes }) => json!({ "answer": "copied", "bytes": wide(*bytes) }),
         Ok(other) => panic!("{other:?} has no description"),
     };
@@ -387,6 +400,12 @@ fn calls() -> Vec<(&'static str, Frame)> {
                 path: b"data".to_vec(),
             }),
         ),
+        (
+            "xpathm-group",
+            asks(Call::Group {
+                path: b"data/big.img".to_vec(),
+            }),
+        ),
         ("xpathm-list-partial", list_partial(b"big.img")),
         ("xpathm-list-partial-start", list_partial(b"")),
         ("xpathm-remove-partial", remove_partial(None)),
@@ -520,6 +539,22 @@ fn file() -> Attributes {
     }
 }
 
+/// A group of so many members.
+fn group(count: usize) -> Group {
+    let member = |number: u8| Member {
+        key: [number; 32],
+        address: match number {
+            0 => "one.example:2799".into(),
+            1 => "[2001:db8::1]:2799".into(),
+            number => format!("192.0.2.{number}:2799"),
+        },
+    };
+    Group {
+        storage: Storage::Shared,
+        members: (0..).map(member).take(count).collect(),
+    }
+}
+
 fn answers() -> Vec<(&'static str, Frame)> {
     let part = |part, last, answer| {
         Frame::Answer(AnswerPart {
@@ -596,6 +631,11 @@ fn answers() -> Vec<(&'static str, Frame)> {
         (
             "answer-digest-md5",
             whole(digest(ChecksumValue::Md5([0x3c; 16]))),
+        ),
+        ("answer-group", whole(Answer::Group(group(2)))),
+        (
+            "answer-group-most",
+            whole(Answer::Group(group(MEMBERS_MAX))),
         ),
         ("answer-removed", whole(Answer::Removed { entries: 12 })),
         ("answer-copied", whole(Answer::Copied { bytes: 5 << 30 })),
@@ -754,6 +794,26 @@ pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
     let seed_count = fields + 16 + 8 + 1 + 4 + 2 * 12;
     let at = |name: &str, at, with: &[u8]| damaged(&sample(name), at, with);
     vec![
+        (
+            "xpathm-group-option-undefined",
+            at("xpathm-group", options, &[1]),
+        ),
+        (
+            "answer-group-storage-undefined",
+            at("answer-group", rest, &[1]),
+        ),
+        ("answer-group-of-one", {
+            // Without its second member.
+            let cut = resized("answer-group", -(32 + 2 + 18));
+            damaged(&cut, rest + 1, &[1])
+        }),
+        ("answer-group-of-too-many", {
+            at("answer-group-most", rest + 1, &[65])
+        }),
+        (
+            "answer-group-key-twice",
+            at("answer-group", rest + 2 + 32 + 2 + 16, &[0; 32]),
+        ),
         ("xpathm-empty", resized("xpathm-space-last-slot", -10)),
         (
             "xpathm-slot-over-the-last",

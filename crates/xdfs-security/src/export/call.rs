@@ -199,7 +199,7 @@ impl ExportStore {
     /// Answers a call about one path.
     fn one(&self, call: &Call, path: &[u8], part: &mut Part<'_>) -> Result<Answer, Fault> {
         let any: &[Rights] = match call {
-            Call::Stat { .. } => &[Rights::LIST, Rights::READ],
+            Call::Stat { .. } | Call::Group { .. } => &[Rights::LIST, Rights::READ],
             Call::List { .. } | Call::ListPartial { .. } | Call::LookUp { .. } => &[Rights::LIST],
             Call::Space { .. } | Call::SettableOwners { .. } => &[
                 Rights::LIST,
@@ -372,6 +372,7 @@ fn with_path(call: &Call, inner: &[u8]) -> Call {
         | Call::RemovePartial { path, .. }
         | Call::LookUp { path, .. }
         | Call::SettableOwners { path }
+        | Call::Group { path }
         | Call::Signatures { path, .. } => *path = inner.to_vec(),
         // Calls with two paths are built from scratch.
         _ => {}

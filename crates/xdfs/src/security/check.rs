@@ -59,6 +59,10 @@ impl ServerSecurity {
             report.note("accounts", 0, Accounts::new(table.clone()));
         }
         let identity = self.check_identity(report);
+        if let Some(group) = &self.group {
+            let checked = group.check(report.fingerprint);
+            report.note("", 0, checked);
+        }
         self.check_clients(identity.as_ref(), report);
         self.check_tokens(report);
         if let Some(path) = &self.audit {

@@ -28,6 +28,7 @@ pub use xdfs_access::{Access, Evidence, Findings, Login, Peer, SettingFault, Tic
 pub use xdfs_gridftp::door::GsiFiles;
 pub use xdfs_security::Level;
 pub use xdfs_security::export::{ExportConfig, ExportsConfig, GrantConfig, Rights};
+pub use xdfs_security::group::{GroupConfig, MemberConfig, StorageConfig};
 pub use xdfs_security::guard::Limits as GuardLimits;
 pub use xdfs_security::identity::{Fingerprint, minute, read_certificates};
 pub use xdfs_security::key::{

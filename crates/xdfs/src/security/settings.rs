@@ -11,6 +11,7 @@ use xdfs_security::account::Accounts;
 use xdfs_security::audit::Audit;
 use xdfs_security::export::{Exports, ExportsConfig, Rights, Roots};
 use xdfs_security::grid::GridMapFile;
+use xdfs_security::group::GroupConfig;
 use xdfs_security::guard::Limits as GuardLimits;
 use xdfs_security::identity::{ClientCertificates, Reloading, ServerIdentity, read_certificates};
 use xdfs_security::password::UsersFile;
@@ -49,6 +50,8 @@ pub struct ServerSecurity {
     pub tokens: Option<TokenConfig>,
     /// The authorities of client certificates (PEM), and the grid map from certificates to users.
     pub client_authorities: Option<(PathBuf, PathBuf)>,
+    /// The list of the group of servers that this one is a member of; `None` if it is in none.
+    pub group: Option<GroupConfig>,
     /// The grid map for doors that verify certificates by themselves; not used where
     /// [`client_authorities`](Self::client_authorities) has one.
     pub grid_map: Option<PathBuf>,
@@ -80,6 +83,7 @@ impl ServerSecurity {
             exports: None,
             tokens: None,
             client_authorities: None,
+            group: None,
             grid_map: None,
             audit: None,
             accounts: None,
@@ -177,6 +181,7 @@ impl ServerSecurity {
             exports: Exports::single(PathBuf::new(), Rights::NONE),
             tunnels: TunnelRules::default(),
             third_party: ThirdPartyRules::default(),
+            group: None,
             accounts: None,
             limits: self.limits,
             audit: self.audit.as_deref().map(Audit::open).transpose()?,
@@ -221,6 +226,9 @@ impl ServerSecurity {
         trusted::check_folder(OPEN_FOLDER, &self.folder)?;
         let (chain, key) = self.certificate_files()?;
         let identity = Reloading::new(chain, key, certificates)?;
+        let own = Some(identity.fingerprint());
+        let group = self.group.map(|group| group.check(own)).transpose()?;
+        let group = group.map(Arc::new);
         let mut exports = match self.exports {
             Some(config) => Exports::new(config)?,
             None => Exports::single(root, Rights::ALL),
@@ -236,6 +244,7 @@ impl ServerSecurity {
             exports,
             tunnels: TunnelRules::default(),
             third_party: ThirdPartyRules::default(),
+            group,
             accounts,
             limits: self.limits,
             audit: self.audit.as_deref().map(Audit::open).transpose()?,

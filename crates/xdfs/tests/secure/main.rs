@@ -11,6 +11,7 @@ mod certificates;
 mod channels;
 mod flood;
 mod forger;
+mod group;
 mod guard;
 mod issuers;
 mod join;
