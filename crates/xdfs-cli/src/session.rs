@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use xdfs::operations::Matched;
 use xdfs::{
-    Code, Fault, LocalPlace, ReconnectEvent, ReconnectObserver, RemotePlace, Stripes,
+    Address, Code, Fault, LocalPlace, ReconnectEvent, ReconnectObserver, RemotePlace, Stripes,
     TransferResult,
 };
 
@@ -152,6 +152,20 @@ impl Connector {
             options.settings = options.settings.with(several.setting().clone());
         }
         self.context.connect(place, options, &self.flags.security)
+    }
+
+    /// A session with a source of a file that several servers have. If a pin comes with it, that
+    /// one counts instead of the command's, which is that of another server.
+    ///
+    /// # Errors
+    /// The session can't be opened.
+    pub(crate) fn connect_source(&self, place: &RemotePlace) -> Result<SharedClient, Fault> {
+        let Some(pin) = place.invitation.pin else {
+            return self.connect(place);
+        };
+        let mut pinned = self.clone();
+        pinned.flags.security.pin = Some(pin);
+        pinned.connect(place)
     }
 
     /// The words that a word stands for, if it has wildcards on a server, and that server if it was
@@ -306,10 +320,12 @@ pub(crate) fn local_file(path: impl Into<PathBuf>) -> LocalPlace {
 }
 
 /// Refuses stripes where a file would go to no server, and come from none, that can have any.
+/// `of_groups`: those that groups of servers of xDFS send count.
 pub(crate) fn check_stripes(
     context: &Context,
     flags: &StripeFlags,
     (sources, target): (&[OsString], &OsStr),
+    of_groups: bool,
 ) -> Result<(), Fault> {
     if !flags.stripe {
         return Ok(());
@@ -319,17 +335,24 @@ pub(crate) fn check_stripes(
         let place = Place::parse(config, word)?;
         Ok::<_, Fault>(matches!(place, Place::Remote(place) if place.address.traits().stripes))
     };
+    let speaks_xdfs = |word: &OsStr| {
+        let place = Place::parse(config, word)?;
+        let is_host = |place: &RemotePlace| matches!(place.address, Address::Host { .. });
+        Ok::<_, Fault>(matches!(place, Place::Remote(place) if is_host(&place)))
+    };
     if has_stripes(target)? {
         return Ok(());
     }
     let mut others = 0;
     for source in sources {
-        others += usize::from(!has_stripes(source)?);
+        let is_of_group = of_groups && speaks_xdfs(source)?;
+        others += usize::from(!is_of_group && !has_stripes(source)?);
     }
     if others == 0 {
         return Ok(());
     }
-    let cause = "only servers of GridFTP have stripes";
+    let cause = "only servers of GridFTP have stripes, and groups of servers of xDFS for single \
+                 files that they send";
     Err(Fault::new(Code::InvalidArgument, "stripe files", cause)
         .hint("leave out --stripe: with xDFS, -n is the number of channels"))
 }

@@ -252,7 +252,7 @@ fn sync(
 ) -> Result<SyncResult, Fault> {
     let config = context.config()?;
     let words = (std::slice::from_ref(&flags.source), &*flags.target);
-    check_stripes(context, &flags.stripe, words)?;
+    check_stripes(context, &flags.stripe, words, false)?;
     let connector = Connector::new(context.clone(), flags.session.comparing(flags.digest));
     let connector = connector.striped(flags.stripe.stripes(false));
     let connector = connector.for_words([&flags.source, &flags.target]);

@@ -10,6 +10,7 @@ mod plan;
 mod queue;
 mod removal;
 mod several;
+mod striped;
 mod tree;
 mod via;
 
@@ -44,13 +45,23 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     let files = several.as_deref().unwrap_or_default();
     let connector = several::connector(connector, &expanded, files);
     let words = (&flags.places.sources[..], &*flags.places.target);
-    let sources = check_stripes(context, &flags.stripe, words);
+    let is_tree = flags.recursive || flags.archive || flags.files_from.is_some();
+    let sources = check_stripes(context, &flags.stripe, words, !is_tree);
     let sources = sources.and_then(|()| expand::expand_sources(&connector, &mut expanded));
     let count = expanded.places.sources.len() + files.len();
     let many = count > 1;
     let sources = sources.and_then(|()| chosen::leave_out_files(&connector, &mut expanded));
+    let striped = match &sources {
+        Ok(()) if !is_tree => striped::take(&connector, &mut expanded),
+        _ => Ok(Vec::new()),
+    };
+    let several = several.and_then(|several| several::joined(several, striped?));
+    let connector = match &several {
+        Ok(files) if connector.several().is_none() => several::sending(connector, files),
+        _ => connector,
+    };
     let flags = &expanded;
-    if flags.recursive || flags.archive || flags.files_from.is_some() {
+    if is_tree {
         let sources = several.and(sources);
         return run_trees(&connector, context, flags, many, sources);
     }

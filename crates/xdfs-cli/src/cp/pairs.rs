@@ -160,7 +160,7 @@ impl Run<'_> {
             .iter()
             .try_for_each(|word| several::refuse(word))?;
         let words = (&flags.places.sources[..], &*flags.places.target);
-        check_stripes(self.context, &flags.stripe, words)?;
+        check_stripes(self.context, &flags.stripe, words, false)?;
         let Sessions { connector, origins } = self.sessions_for(&flags.places)?;
         expand::expand_sources(&connector, &mut flags)?;
         let many = flags.places.sources.len() > 1;

@@ -129,6 +129,25 @@ fn check(flags: &CpFlags) -> Result<(), Fault> {
     }
 }
 
+/// The files of several servers, and those of groups of servers.
+///
+/// # Errors
+/// The command has both.
+pub(super) fn joined(
+    several: Vec<SeveralFile>,
+    striped: Vec<SeveralFile>,
+) -> Result<Vec<SeveralFile>, Fault> {
+    match (several.is_empty(), striped.is_empty()) {
+        (_, true) => Ok(several),
+        (true, _) => Ok(striped),
+        _ => {
+            let cause = "--stripe can't be done together with several sources of one file";
+            let fault = Fault::new(Code::InvalidArgument, "plan the copy", cause);
+            Err(fault.hint("copy them by two commands"))
+        }
+    }
+}
+
 /// Refuses a word that lists several sources, where a single one is needed.
 ///
 /// # Errors
@@ -149,9 +168,18 @@ pub(super) fn connector(connector: Connector, flags: &CpFlags, files: &[SeveralF
     }
     let words = flags.places.sources.iter().chain([&flags.places.target]);
     let sources = files.iter().flat_map(|file| &file.set.places);
-    let connector = connector.for_words_and(words, sources);
+    sending(connector.for_words_and(words, sources), files)
+}
+
+/// The same, without another look at their places.
+pub(super) fn sending(connector: Connector, files: &[SeveralFile]) -> Connector {
+    if files.is_empty() {
+        return connector;
+    }
     let sessions = connector.clone();
     let sets = files.iter().map(|file| file.set.clone()).collect();
-    let several = SeveralSources::new(sets, move |place: &RemotePlace| sessions.connect(place));
+    let several = SeveralSources::new(sets, move |place: &RemotePlace| {
+        sessions.connect_source(place)
+    });
     connector.with_several(several)
 }

@@ -13,13 +13,16 @@ const BLOCK_BYTES_MIN: u64 = 16 << 10;
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = CONNECTION)]
 pub(crate) struct StripeFlags {
-    /// Move each file by all data nodes of a GridFTP server at once.
+    /// Move each file by all data nodes of a GridFTP server at once, or by all servers of a group.
     ///
     /// The data nodes send and take stripes of the file over connections of their own (SPAS, SPOR;
     /// -n is the number of connections with each), in MODE E. Between two servers those of both
     /// take part. A server that has no stripes is an error, and one without data nodes is its only
     /// node. Files go to addresses that the server tells, and come from them: only its own address
     /// is believed, and those of --stripe-nodes.
+    ///
+    /// With xdfs:// the members of the server's group (xdfs serve --group) send single files
+    /// together; -n is the number of channels to each. One that is in no group is an error.
     #[arg(long)]
     pub(crate) stripe: bool,
 

@@ -99,6 +99,8 @@ mod sshftp;
 #[cfg(target_os = "linux")]
 mod sshftp_client;
 mod stacks;
+#[cfg(target_os = "linux")]
+mod stripes;
 mod support;
 #[cfg(unix)]
 mod sync;

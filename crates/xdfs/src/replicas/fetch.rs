@@ -1,5 +1,5 @@
-//! The thread of a set: it takes ranges from all sources, compares their digests, and passes on
-//! what is verified.
+//! The thread of a set: it takes ranges from all sources, compares their digests or their versions,
+//! and passes on what is verified.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -135,6 +135,10 @@ struct Source {
     signed_at_once: u64,
     signing: Vec<Signing>,
     fetching: Vec<Fetching>,
+    /// Ranges that came since it was asked for its version, if that is compared, and the question
+    /// with those that came before it.
+    unproved: Vec<u64>,
+    proving: Option<(PendingCall, Vec<u64>)>,
     /// Bytes a second; 0 if unknown.
     rate: f64,
     silence: Silence,
@@ -183,7 +187,7 @@ impl Silence {
 
 impl Source {
     fn is_idle(&self) -> bool {
-        self.signing.is_empty() && self.fetching.is_empty()
+        self.signing.is_empty() && self.fetching.is_empty() && self.proving.is_none()
     }
 
     /// Ranges that it may have under way. A second one fills the pause after the first, unless the
@@ -255,7 +259,7 @@ impl Fetch {
     /// Does what can be done now. Returns whether new work has begun.
     fn turn(&mut self, wanted: &Wanted, context: &mut Context<'_>) -> Result<bool, Fault> {
         while let Some(joined) = self.joining.poll() {
-            if self.joining.has_length(&joined, self.length) {
+            if self.joining.has_same(&joined, self.length) {
                 self.add(joined);
             } else {
                 self.joining.start_next();
@@ -290,6 +294,8 @@ impl Fetch {
             signed_at_once: SIGNED_BLOCKS[0],
             signing: Vec::new(),
             fetching: Vec::new(),
+            unproved: Vec::new(),
+            proving: None,
             rate: 0.0,
             silence: Silence::new(),
         };
@@ -347,6 +353,7 @@ impl Fetch {
     /// Takes in the answers and bytes of a source.
     fn poll(&mut self, at: usize, context: &mut Context<'_>) -> Result<(), Fault> {
         self.poll_digests(at, context)?;
+        self.poll_version(at, context)?;
         let mut next = 0;
         while let Some(fetching) = self.sources[at].fetching.get_mut(next) {
             let mut is_heard = false;
@@ -363,6 +370,9 @@ impl Fetch {
                 source.measured(bytes.len() as u64, fetching.began);
                 source.note_heard();
                 let number = source.number;
+                if self.joining.sources.set.version.is_some() {
+                    source.unproved.push(fetching.number);
+                }
                 for other in self.window.arrived(fetching.number, number, bytes) {
                     self.cancel(other, fetching.number);
                 }
@@ -373,7 +383,63 @@ impl Fetch {
             }
             next += 1;
         }
+        self.ask_version(at, context)
+    }
+
+    /// Asks a source for its version, if ranges came since the last time.
+    fn ask_version(&mut self, at: usize, context: &mut Context<'_>) -> Result<(), Fault> {
+        let source = &mut self.sources[at];
+        if source.proving.is_some() || source.unproved.is_empty() {
+            return Ok(());
+        }
+        let call = source.client.start_call(Call::Stat {
+            path: self.joining.sources.path(source.number).to_vec(),
+            follow: true,
+        })?;
+        source.silence.begin();
+        source.proving = Some((call, std::mem::take(&mut source.unproved)));
+        self.poll_version(at, context)
+    }
+
+    /// Passes on the ranges of a source that had the right version after they came.
+    fn poll_version(&mut self, at: usize, context: &mut Context<'_>) -> Result<(), Fault> {
+        let source = &mut self.sources[at];
+        let Some((call, _)) = &mut source.proving else {
+            return Ok(());
+        };
+        let Poll::Ready(answer) = std::pin::Pin::new(call).poll(context) else {
+            return Ok(());
+        };
+        let ranges = source.proving.take().map(|(_, ranges)| ranges);
+        source.note_heard();
+        let number = source.number;
+        let sources = &self.joining.sources;
+        match answer? {
+            Answer::Attributes(found) => sources.check_version(number, &found)?,
+            _ => return Err(sources.fault(number, Code::Internal, "another answer")),
+        }
+        for range in ranges.into_iter().flatten() {
+            // Unless another one was faster, or the reader has left it behind.
+            let Some(bytes) = self.window.unverified_of(range, number) else {
+                continue;
+            };
+            if bytes.len() as u64 != self.window.range(range).len() {
+                let cause = "it sent another number of bytes than the file has there";
+                let code = Code::IntegrityMismatch;
+                return Err(self.joining.sources.fault(number, code, cause));
+            }
+            self.pass(range, number, bytes);
+        }
         Ok(())
+    }
+
+    /// Passes on a verified range.
+    fn pass(&mut self, range: u64, source: usize, bytes: Arc<Vec<u8>>) {
+        let start = self.window.range(range).start;
+        self.joining.sources.log.add(source, bytes.len() as u64);
+        self.window.verified(range);
+        self.has_passed = true;
+        self.shared.pass(start, bytes);
     }
 
     fn poll_digests(&mut self, at: usize, context: &mut Context<'_>) -> Result<(), Fault> {
@@ -567,6 +633,9 @@ impl Fetch {
             self.has_passed = true;
             self.shared.agree(block, state);
         }
+        if self.joining.sources.set.version.is_some() {
+            return Ok(());
+        }
         for (number, source, bytes) in self.window.unverified() {
             let is_used = self.sources.iter().any(|own| own.number == source);
             if !is_used {
@@ -575,13 +644,7 @@ impl Fetch {
             }
             match self.compare(number, &bytes)? {
                 Compared::NotYet => {}
-                Compared::Equal => {
-                    let start = self.window.range(number).start;
-                    self.joining.sources.log.add(source, bytes.len() as u64);
-                    self.window.verified(number);
-                    self.has_passed = true;
-                    self.shared.pass(start, bytes);
-                }
+                Compared::Equal => self.pass(number, source, bytes),
                 Compared::Other(at) => {
                     let cause = format!("it sent other bytes than its digest has, at byte {at}");
                     let code = Code::IntegrityMismatch;
@@ -655,7 +718,7 @@ impl Fetch {
     fn ask_digests(&mut self, at: usize) -> Result<bool, Fault> {
         let end = (self.block + self.blocks_ahead()).min(self.length.div_ceil(BLOCK));
         let source = &mut self.sources[at];
-        if source.votes == Votes::No {
+        if source.votes == Votes::No || self.joining.sources.set.version.is_some() {
             return Ok(false);
         }
         let mut is_asked = false;
@@ -701,8 +764,11 @@ impl Fetch {
         let store = MemStore::with_limit(range.len());
         let options = TransferOptions {
             parameters: TransferParameters {
-                // Its blocks are compared here.
-                digest: Some(DigestKind::None),
+                // Its blocks are compared here, unless the version is.
+                digest: match self.joining.sources.set.version {
+                    Some(_) => None,
+                    None => Some(DigestKind::None),
+                },
                 ..TransferParameters::default()
             },
             offset: range.start,

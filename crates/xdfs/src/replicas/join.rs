@@ -8,16 +8,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use xdfs_proto::group::MEMBERS_MAX;
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::{ChecksumValue, Code, Fault, Retry};
 
 use super::set::{ReplicaLog, ReplicaSet};
+use super::version::FileVersion;
 use crate::client::Client;
 use crate::remote::RemotePlace;
 
 /// Sources that are used at once. More would hardly be faster than the line of this side, and each
 /// reads the whole file for its digests. The others take the places of those that are dropped.
 const AT_ONCE: usize = 8;
+/// The same of a group, whose members read only what they send.
+const MEMBERS_AT_ONCE: usize = MEMBERS_MAX;
 /// The time in which the other sources may follow the first one before the copy begins.
 const FOLLOWING: Duration = Duration::from_secs(2);
 const COMPARE: &str = "use the source";
@@ -142,6 +146,16 @@ impl Sources {
         }
     }
 
+    /// Checks the version of the file at a source, if one is known beforehand.
+    pub(super) fn check_version(&self, number: usize, found: &Attributes) -> Result<(), Fault> {
+        let version = self.set.version;
+        if version.is_none() || FileVersion::of(found) == version {
+            return Ok(());
+        }
+        let cause = "it has another version of the file, or another storage";
+        Err(self.fault(number, Code::SourceChanged, cause))
+    }
+
     /// The fault of a source that takes too long for an answer.
     fn unanswered(&self, number: usize) -> Fault {
         let fault = self.fault(number, Code::DeadlineExceeded, "it doesn't answer");
@@ -250,7 +264,11 @@ impl Joining {
             sender,
             joined,
         };
-        while joining.under_way < AT_ONCE && joining.start_next() {}
+        let at_once = match joining.sources.set.version {
+            Some(_) => MEMBERS_AT_ONCE,
+            None => AT_ONCE,
+        };
+        while joining.under_way < at_once && joining.start_next() {}
         joining
     }
 
@@ -339,7 +357,7 @@ impl Joining {
         joined.sort_by_key(|source| source.number);
         let length = self.length_of(&joined);
         let length = length.ok_or_else(|| self.sources.none_left())?;
-        joined.retain(|source| self.has_length(source, length));
+        joined.retain(|source| self.has_same(source, length));
         match joined.is_empty() {
             true => Err(self.sources.none_left()),
             false => Ok(joined),
@@ -358,8 +376,13 @@ impl Joining {
         lengths.rev().max_by_key(|length| count(*length))
     }
 
-    /// Drops a source with another length.
-    pub(super) fn has_length(&self, source: &Joined, length: u64) -> bool {
+    /// Drops a source with another length, or another version than the one that is known
+    /// beforehand.
+    pub(super) fn has_same(&self, source: &Joined, length: u64) -> bool {
+        if let Err(fault) = self.sources.check_version(source.number, &source.found) {
+            self.sources.log.drop_source(source.number, &fault);
+            return false;
+        }
         let size = source.found.size;
         if size != length {
             let cause = format!("it has {size} bytes, and the file has {length}");

@@ -13,12 +13,18 @@
 //! never a mixture. Bytes with another digest than the agreed one are not passed on either, and
 //! their source is dropped.
 //!
+//! Members of a group have the file on one storage, so that comparing its content would read the
+//! same bytes once for each. They are believed by its [`version`] instead: a range is passed on
+//! after its source has reported, since it came, the version that is known beforehand. [`group`]
+//! makes such sets.
+//!
 //! [`set`] has what callers use, [`window`] which ranges are taken from where, [`agreement`] the
 //! comparison; both without input and output. [`fetch`] is the thread, [`place`] the store in front
 //! of it, and [`resumed`] compares what an earlier attempt has left.
 
 mod agreement;
 mod fetch;
+mod group;
 mod join;
 mod place;
 mod resumed;
@@ -27,7 +33,9 @@ mod set;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod version;
 mod window;
 
 pub use self::scheme::Replicas;
 pub use self::set::{ReplicaLog, ReplicaSet, ReplicaShare};
+pub use self::version::FileVersion;

@@ -38,12 +38,18 @@ impl ReplicaPlace {
         Ok(joined.remove(0))
     }
 
-    /// The tag by which an earlier attempt is recognised. Its bytes are compared by their content,
-    /// so nothing of the sources is in the tag: the next attempt may have others.
+    /// The tag by which an earlier attempt is recognised. Without a version, its bytes are compared
+    /// by their content, so nothing of the sources is in the tag: the next attempt may have others.
     fn tag(&self, length: u64) -> SourceTag {
         let mut hasher = blake3::Hasher::new();
         hasher.update(b"replicas");
         hasher.update(&length.to_be_bytes());
+        if let Some(version) = self.sources.set.version {
+            hasher.update(b"version");
+            hasher.update(&version.inode.to_be_bytes());
+            hasher.update(&version.mtime_ns.to_be_bytes());
+            hasher.update(&version.ctime_ns.to_be_bytes());
+        }
         let mut tag = [0; 16];
         tag.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
         SourceTag(tag)
@@ -156,7 +162,7 @@ impl Source for ReplicaSource {
     }
 
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
-        // Each of its blocks was compared.
+        // Each of its blocks was compared, or its version.
         Ok(())
     }
 

@@ -94,8 +94,14 @@ struct ComparedSink {
 
 impl ComparedSink {
     fn hold(&mut self, held: Vec<Fragment>) {
-        for fragment in &held {
-            self.left.insert(fragment.range);
+        let ranges = held.iter().map(|fragment| fragment.range);
+        match self.sources.set.version {
+            // By its tag it is of this version.
+            Some(_) => self.shared.hold(ranges.map(|range| ByteRange {
+                start: self.offset.saturating_add(range.start),
+                end: self.offset.saturating_add(range.end),
+            })),
+            None => ranges.for_each(|range| self.left.insert(range)),
         }
         self.held = held;
     }

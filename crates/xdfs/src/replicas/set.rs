@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use xdfs_proto::{ChecksumValue, Code, Fault};
 
+use super::version::FileVersion;
 use crate::remote::RemotePlace;
 
 /// A file and the places that have it.
@@ -18,6 +19,9 @@ pub struct ReplicaSet {
     /// Its digest, if it is known beforehand. It decides between sources that differ, and the file
     /// isn't published without it.
     pub digest: Option<ChecksumValue>,
+    /// The version that all places have on one storage. Then it is what is compared, in place of
+    /// the content.
+    pub version: Option<FileVersion>,
 }
 
 impl ReplicaSet {
@@ -39,6 +43,7 @@ impl ReplicaSet {
             places,
             length: None,
             digest: None,
+            version: None,
         })
     }
 

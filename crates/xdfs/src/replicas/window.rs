@@ -167,6 +167,13 @@ impl Window {
         bytes.collect()
     }
 
+    /// The bytes of a range that came from this source and isn't verified yet.
+    pub(super) fn unverified_of(&self, number: u64, source: usize) -> Option<Arc<Vec<u8>>> {
+        let taken = self.taken.get(&number).filter(|own| !own.is_verified)?;
+        let (_, bytes) = taken.bytes.as_ref().filter(|(from, _)| *from == source)?;
+        Some(Arc::clone(bytes))
+    }
+
     /// Marks a range as verified: it has been passed on.
     pub(super) fn verified(&mut self, number: u64) {
         if let Some(taken) = self.taken.get_mut(&number) {
