@@ -186,6 +186,8 @@ mod tests {
                 "xdfs-status.1",
                 "xdfs-wait.1",
                 "xdfs-cancel.1",
+                "xdfs-retry.1",
+                "xdfs-relay.1",
                 "xdfs-shell.1",
                 "xdfs-ls.1",
                 "xdfs-stat.1",

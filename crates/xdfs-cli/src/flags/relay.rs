@@ -83,10 +83,16 @@ pub(crate) struct ViaFlags {
     pub(crate) parcel: Option<CopyId>,
 
     /// Give the file up if it isn't delivered within this time, such as 12h. Default: 7d.
+    ///
+    /// The time begins with the command; 30d is the longest. A file that was given up stays at the
+    /// relay for a week, and `xdfs retry` puts it back with a new time.
     #[arg(long, value_name = "TIME", requires = "via", value_parser = parse_age)]
     pub(crate) expire: Option<Duration>,
 
     /// Wait until the relay has delivered the file.
+    ///
+    /// Ends with 0 if it was delivered, and else with the exit code of the reason, as `xdfs wait`
+    /// does. Without this command the relay delivers it all the same.
     #[arg(long, requires = "via")]
     pub(crate) wait: bool,
 }
