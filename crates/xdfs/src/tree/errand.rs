@@ -197,7 +197,7 @@ impl Errand<'_> {
 
     /// Whether the root is beyond what a capability opens, which the user may have the right to:
     /// one that is reached by a symbolic link.
-    fn is_narrow(&self, status: &TreeStatus, fault: &Fault) -> bool {
+    pub(super) fn is_narrow(&self, status: &TreeStatus, fault: &Fault) -> bool {
         let is_refused = matches!(fault.code, Code::PermissionDenied | Code::PathEscape);
         let moved = status.figures.moved;
         is_refused && status.is_fault_there && moved == TreeTotals::default()

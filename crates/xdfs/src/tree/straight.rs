@@ -117,8 +117,17 @@ impl TreeErrand<'_> {
                 options: request.options.clone(),
             };
             let mut best = TreeFigures::default();
+            let had_begun = has_begun;
             let ended = errand.run(&mut |status, acts_at_source| {
                 has_begun |= status.state == CopyState::Moving;
+                // One that was refused before it moved anything may have been seen moving.
+                if status
+                    .fault
+                    .as_ref()
+                    .is_some_and(|fault| errand.is_narrow(status, fault))
+                {
+                    has_begun = had_begun;
+                }
                 if moved(&status.figures) > moved(&best) {
                     (best, count) = (status.figures, 0);
                 }
