@@ -690,26 +690,17 @@ fn what_servers_say_about_stripes_is_checked() {
     let said = fails(&stage, &[], &fake.url("/f"), &text(&stage.here("down")));
     assert!(said.contains("has no stripes"), "{said}");
     assert!(!fake.was_read());
-    // Nor is one of another protocol.
-    let said = fails(
-        &stage,
-        &[],
-        "xdfs://localhost/f",
-        &text(&stage.here("down")),
-    );
+    // Nor is one of another protocol, to which files go. Each pair of a list, and each source.
+    let (up, list) = (text(&stage.here("up")), text(&stage.here("list")));
+    let said = fails(&stage, &[], &up, "xdfs://localhost/f");
     let lacking = "only servers of GridFTP have stripes";
     assert!(said.contains(lacking), "{said}");
-    // Each pair of a list, and each source.
-    let (up, list) = (text(&stage.here("up")), text(&stage.here("list")));
     fs::write(&list, format!("{up} xdfs://localhost/x\n")).unwrap();
     let words = [&STRIPED[..], &["--from-file", &list]].concat();
     let (succeeded, said) = outcome(&mut xdfs(&stage, &words));
     assert!(!succeeded && said.contains(lacking), "{said}");
-    let both = [
-        &fake.url("/f"),
-        "xdfs://localhost/f",
-        &text(&stage.here("")),
-    ];
+    let both = [&fake.url("/f"), &up, &text(&stage.here(""))];
+    let both = both.map(String::as_str);
     let (succeeded, said) = outcome(&mut xdfs(&stage, &[&STRIPED[..], &both].concat()));
     assert!(!succeeded && said.contains(lacking), "{said}");
     let most = i64::MAX as u64 + 1;
