@@ -171,6 +171,19 @@ fn leave(
                     .hint("another --parcel has it taken again"),
             );
         }
+        // It may never have arrived as a whole.
+        ParcelState::Dead => {
+            let gone = || {
+                Fault::new(
+                    Code::NotFound,
+                    "leave the file to the relay",
+                    "it was given up",
+                )
+            };
+            let hint =
+                "`xdfs retry` puts back a file that has arrived; another --parcel sends it again";
+            return Err(status.fault.unwrap_or_else(gone).hint(hint));
+        }
         _ => return Ok(true),
     }
     connector.leave(&parcel.relay, client);
@@ -233,8 +246,11 @@ fn taken(context: &Context, flags: &CpFlags, parcel: &Parcel) -> Result<(), Faul
     if flags.output.json {
         print(Record::parcel_status(&relay, &id, &status).line())?;
     }
-    match status.fault {
-        Some(fault) => Err(fault),
-        None => Ok(()),
+    match (status.state, status.fault) {
+        (ParcelState::Cancelled, _) => {
+            Err(Fault::new(Code::Cancelled, "deliver", "it was cancelled"))
+        }
+        (_, Some(fault)) => Err(fault),
+        (_, None) => Ok(()),
     }
 }

@@ -206,8 +206,9 @@ impl Delivery<'_> {
             Err(fault) => {
                 let failed = self.failed(fault);
                 if let Failed::Never(_) = &failed {
-                    self.remove(&placed.hidden);
+                    // In this order: an attempt that finds the file gone takes it for delivered.
                     self.forget_place()?;
+                    self.remove(&placed.hidden);
                 }
                 return Err(failed);
             }

@@ -172,7 +172,11 @@ impl Relay {
             .map_or(0, |tried| tried.attempts);
         let dead = self.spool.alter(parcel.number, now_s(), move |parcel| {
             if matches!(parcel.state, ParcelState::Held | ParcelState::Arriving) {
-                parcel.state = ParcelState::Dead;
+                // Only a file that has arrived can be put back.
+                parcel.state = match parcel.state {
+                    ParcelState::Arriving => ParcelState::Cancelled,
+                    _ => ParcelState::Dead,
+                };
                 parcel.attempts = parcel.attempts.max(attempts);
                 parcel.fault = Some(fault);
             }
