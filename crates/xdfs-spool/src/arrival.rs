@@ -1,10 +1,10 @@
-//! What has arrived of a parcel, as the index keeps it: the version of its source, and the durable
-//! fragments with the states of their digests.
+//! The part of a parcel that has arrived, as the index keeps it: the version of its source, and
+//! the durable fragments with the states of their digests.
 
 use xdfs_proto::digest::{DigestKind, Fragment, FragmentMap, FragmentState};
 use xdfs_proto::{ByteRange, SourceTag};
 
-/// What has arrived.
+/// The part that has arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     pub(crate) tag: SourceTag,

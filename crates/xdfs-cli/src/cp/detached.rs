@@ -140,7 +140,7 @@ fn ask(context: &Context, flags: &DetachedFlags, asked: Asked) -> Result<(), Fau
     }
 }
 
-/// The same for a file at a relay.
+/// Asks a relay about a file that was left there.
 fn ask_relay(
     client: &Client,
     flags: &DetachedFlags,

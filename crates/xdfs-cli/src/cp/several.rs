@@ -171,7 +171,7 @@ pub(super) fn connector(connector: Connector, flags: &CpFlags, files: &[SeveralF
     sending(connector.for_words_and(words, sources), files)
 }
 
-/// The same, without another look at their places.
+/// A connector with these sources of files, where the places of the command are known to it.
 pub(super) fn sending(connector: Connector, files: &[SeveralFile]) -> Connector {
     if files.is_empty() {
         return connector;

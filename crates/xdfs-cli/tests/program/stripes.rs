@@ -302,7 +302,7 @@ fn a_file_that_is_changed_meanwhile_is_not_published() {
     assert_ne!(run.code, Some(0), "{}", run.text());
     assert!(run.stderr.contains("another version"), "{}", run.stderr);
     assert!(!names(scene.here.here("target")).contains(&"file".into()));
-    // What was left of it isn't used by the next copy.
+    // The rest of it isn't used by the next copy.
     let run = scene.start(&[]).wait().ok();
     scene.assert_copied(&expected);
     assert_eq!(run.result()["resumed_bytes"], 0);

@@ -14,8 +14,8 @@ const SHOWN_BYTES: usize = 200;
 pub struct Listed {
     /// The name in MLSD, or the path that MLST repeats.
     pub name: Vec<u8>,
-    /// What the facts say; what they don't is as in [`Attributes`]. Of the file to which a link
-    /// leads.
+    /// The facts of the entry, or of the file to which a link leads; the others are as in
+    /// [`Attributes`].
     pub attributes: Attributes,
     /// Where it leads, if it is a symbolic link.
     pub link: Option<Vec<u8>>,
@@ -27,7 +27,7 @@ pub struct Listed {
     pub has_mode: bool,
 }
 
-/// What is wrong with a row.
+/// The reason why a row can't be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RowError {
