@@ -41,6 +41,8 @@ const SEGMENTS: TableDefinition<'_, u64, (u64, u64)> = TableDefinition::new("seg
 
 const VERSION_KEY: &str = "version";
 const NEXT_KEY: &str = "next";
+/// The upper and the lower half of the spool's identity.
+const IDENTITY_KEYS: [&str; 2] = ["identity-high", "identity-low"];
 
 fn extent((_, start): (u64, u64), row: ExtentRow) -> Extent {
     let (segment, position, record_offset, record_bytes, end) = row;
@@ -255,6 +257,8 @@ pub(crate) struct OpenIndex {
     path: PathBuf,
     database: Database,
     pub(crate) uses: BTreeMap<u64, SegmentUse>,
+    /// A random number that no other spool has.
+    pub(crate) identity: u128,
 }
 
 impl OpenIndex {
@@ -262,30 +266,39 @@ impl OpenIndex {
     /// Another process has it, or it is damaged or of another version.
     pub(crate) fn open(path: &Path) -> Result<Self, Fault> {
         let database = open(path)?;
+        let mut drawn = [0; 16];
+        getrandom::fill(&mut drawn).map_err(|_| {
+            let cause = "the system has no randomness";
+            Fault::new(Code::Internal, "open the spool", cause)
+        })?;
+        let drawn = u128::from_be_bytes(drawn);
         let prepare = || {
             let transaction = database.begin_write()?;
             let mut meta = transaction.open_table(META)?;
             let version = meta.get(VERSION_KEY)?.map(|version| version.value());
             if version.is_none() {
                 meta.insert(VERSION_KEY, VERSION)?;
+                for (key, half) in IDENTITY_KEYS.into_iter().zip([drawn >> 64, drawn]) {
+                    // The lower half of the number.
+                    meta.insert(key, half as u64)?;
+                }
+            }
+            let mut identity = 0;
+            for key in IDENTITY_KEYS {
+                let half = meta.get(key)?.map_or(0, |half| half.value());
+                identity = identity << 64 | u128::from(half);
             }
             drop(meta);
             transaction.open_table(PARCELS)?;
             transaction.open_table(NAMES)?;
             transaction.open_table(EXTENTS)?;
             transaction.open_table(ARRIVALS)?;
-            let segments = transaction.open_table(SEGMENTS)?;
-            let mut uses = BTreeMap::new();
-            for found in segments.iter()? {
-                let (number, found) = found?;
-                let (live, end) = found.value();
-                uses.insert(number.value(), SegmentUse { live, end });
-            }
-            drop(segments);
+            transaction.open_table(SEGMENTS)?;
             transaction.commit()?;
-            Ok((version.unwrap_or(VERSION), uses))
+            Ok((version.unwrap_or(VERSION), uses_in(&database)?, identity))
         };
-        let (version, uses) = prepare().map_err(|error| fault("open the spool", path, &error))?;
+        let (version, uses, identity) =
+            prepare().map_err(|error| fault("open the spool", path, &error))?;
         if version != VERSION {
             let cause = format!("it has version {version}, and this program knows {VERSION}");
             let fault = Fault::new(Code::Unsupported, "open the spool", cause);
@@ -295,6 +308,7 @@ impl OpenIndex {
             path: path.to_owned(),
             database,
             uses,
+            identity,
         })
     }
 
@@ -332,6 +346,18 @@ fn open(path: &Path) -> Result<Database, Fault> {
     })
 }
 
+/// The bytes of each segment that an index names.
+fn uses_in(database: &Database) -> Result<BTreeMap<u64, SegmentUse>, redb::Error> {
+    let transaction = database.begin_read()?;
+    let mut uses = BTreeMap::new();
+    for found in transaction.open_table(SEGMENTS)?.iter()? {
+        let (number, found) = found?;
+        let (live, end) = found.value();
+        uses.insert(number.value(), SegmentUse { live, end });
+    }
+    Ok(uses)
+}
+
 fn fault(operation: &str, path: &Path, error: &redb::Error) -> Fault {
     let path = path_bytes(path);
     match error {
@@ -353,7 +379,19 @@ impl Shared {
         if let Some(database) = &*database {
             return Ok(Arc::clone(database));
         }
-        let opened = Arc::new(open(&self.path)?);
+        let opened = open(&self.path).map_err(|fault| match fault.code {
+            // This process itself, in a thread that has not noticed the failure yet.
+            Code::Busy => {
+                let cause = "the index is in use since before a failure";
+                let fault = Fault::new(Code::Io, "open the spool", cause);
+                fault.path(path_bytes(&self.path)).retry(Retry::Now)
+            }
+            _ => fault,
+        })?;
+        // A change that failed may be durable all the same.
+        let uses = uses_in(&opened).map_err(|error| fault("open the spool", &self.path, &error))?;
+        *self.uses() = uses;
+        let opened = Arc::new(opened);
         *database = Some(Arc::clone(&opened));
         Ok(opened)
     }

@@ -5,6 +5,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use xdfs_proto::Fault;
+use xdfs_proto::relay::ParcelState;
 
 use crate::index::Index;
 use crate::segment::Segments;
@@ -13,6 +14,8 @@ use crate::segment::Segments;
 pub(crate) struct Inner {
     pub(crate) index: Index,
     pub(crate) segments: Arc<Segments>,
+    /// A random number that no other spool has.
+    identity: u128,
     /// Parcels to which somebody writes.
     writers: Mutex<HashSet<u64>>,
     /// Gets the numbers of parcels that have arrived.
@@ -20,10 +23,11 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    pub(crate) fn new(index: Index, segments: Arc<Segments>) -> Self {
+    pub(crate) fn new(index: Index, segments: Arc<Segments>, identity: u128) -> Self {
         Self {
             index,
             segments,
+            identity,
             writers: Mutex::default(),
             listener: Mutex::default(),
         }
@@ -49,9 +53,20 @@ impl Inner {
         }
     }
 
-    /// Removes the content of a parcel.
-    pub(crate) fn free(&self, number: u64) -> Result<(), Fault> {
-        self.index.change(move |change| change.free(number).map(Ok))
+    /// A number that no other parcel has, of this spool or of another one.
+    pub(crate) fn mark(&self, number: u64) -> u128 {
+        self.identity.wrapping_add(number.into())
+    }
+
+    /// Removes what has arrived of a parcel, unless that is all of it.
+    pub(crate) fn free_arriving(&self, number: u64) -> Result<(), Fault> {
+        self.index.change(move |change| {
+            let parcel = change.parcel(number)?;
+            if parcel.is_some_and(|parcel| parcel.state == ParcelState::Arriving) {
+                change.free(number)?;
+            }
+            Ok(Ok(()))
+        })
     }
 }
 

@@ -47,6 +47,9 @@ pub struct Parcel {
     /// The names at the target under which it is complete, and which it is to get: from then on
     /// only the rename is left.
     pub placed: Option<Placed>,
+    /// The user doesn't want it any more: the next attempt cancels it, and removes what is at the
+    /// target under the hidden name.
+    pub cancel_wanted: bool,
     /// Why the last attempt failed.
     pub fault: Option<Fault>,
     /// Attempts to deliver it.
@@ -60,6 +63,8 @@ pub struct Placed {
     pub hidden: Vec<u8>,
     /// The name that it gets.
     pub target: Vec<u8>,
+    /// The device and the inode number of their directory, if the target has said them.
+    pub directory: Option<(u64, u64)>,
 }
 
 impl Parcel {
@@ -98,6 +103,7 @@ struct Stored {
     crc64: Option<u64>,
     blake3: Option<[u8; 32]>,
     placed: Option<Placed>,
+    cancel_wanted: bool,
     fault: Option<StoredFault>,
     attempts: u32,
 }
@@ -138,6 +144,7 @@ impl Stored {
                 _ => None,
             },
             placed: parcel.placed.clone(),
+            cancel_wanted: parcel.cancel_wanted,
             fault: parcel.fault.as_ref().map(|fault| StoredFault {
                 code: fault.code.number(),
                 is_there: fault.side == Side::Remote,
@@ -178,6 +185,7 @@ impl Stored {
                 (None, None) => DigestValue::None,
             },
             placed: self.placed,
+            cancel_wanted: self.cancel_wanted,
             fault: self.fault.map(StoredFault::fault),
             attempts: self.attempts,
         })
@@ -238,7 +246,9 @@ mod tests {
                 placed: Some(Placed {
                     hidden: b"/.x".to_vec(),
                     target: b"/x".to_vec(),
+                    directory: Some((1, 2)),
                 }),
+                cancel_wanted: true,
                 fault: Some(fault.clone()),
                 attempts: 3,
             };

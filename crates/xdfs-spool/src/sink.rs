@@ -34,10 +34,18 @@ struct SpoolSink {
 /// Opens the sink of a parcel.
 pub(crate) fn open(
     spool: &Arc<Inner>,
-    parcel: Parcel,
+    parcel: &Parcel,
     request: &SinkRequest,
 ) -> Result<OpenedSink, Fault> {
     let fault = |code, cause: &str| Fault::new(code, OPEN, cause).path(&request.path);
+    let Some(writer) = Writer::new(spool, parcel.number) else {
+        let pause = u32::try_from(BUSY_RETRY.as_millis()).unwrap_or(u32::MAX);
+        let fault = fault(Code::Busy, "another transfer is writing it");
+        return Err(fault.retry(Retry::AfterMs(pause)));
+    };
+    // The writer before may have published it meanwhile.
+    let parcel = spool.index.parcel(parcel.number)?;
+    let parcel = parcel.ok_or_else(|| fault(Code::NotFound, "the parcel is gone"))?;
     match parcel.state {
         ParcelState::Arriving | ParcelState::Held => {}
         ParcelState::Cancelled => {
@@ -52,11 +60,6 @@ pub(crate) fn open(
         let cause = "the parcel was opened for a file of another length";
         return Err(fault(Code::InvalidArgument, cause));
     }
-    let Some(writer) = Writer::new(spool, parcel.number) else {
-        let pause = u32::try_from(BUSY_RETRY.as_millis()).unwrap_or(u32::MAX);
-        let fault = fault(Code::Busy, "another transfer is writing it");
-        return Err(fault.retry(Retry::AfterMs(pause)));
-    };
     let earlier = spool.index.arrival(parcel.number)?;
     let earlier = earlier.as_deref().and_then(Arrival::decode);
     let is_held = parcel.state == ParcelState::Held;
@@ -77,7 +80,7 @@ pub(crate) fn open(
         }
         None => {
             if has_earlier {
-                spool.free(parcel.number)?;
+                spool.free_arriving(parcel.number)?;
             }
             Arrival {
                 tag: request.tag,
@@ -262,7 +265,7 @@ impl Sink for SpoolSink {
         }
         self.pending.clear();
         self.arrival.durable = FragmentMap::new(self.arrival.durable.kind());
-        let freed = self.spool().free(self.parcel.number);
+        let freed = self.spool().free_arriving(self.parcel.number);
         freed.map_err(|fault| self.named(fault))
     }
 

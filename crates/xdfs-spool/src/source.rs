@@ -23,7 +23,7 @@ impl SpoolSource {
     pub(crate) fn new(spool: &Arc<Inner>, parcel: Parcel) -> Self {
         let info = SourceInfo {
             length: Some(parcel.order.bytes),
-            tag: SourceTag(parcel.order.id.0),
+            tag: SourceTag(spool.mark(parcel.number).to_be_bytes()),
             mode: parcel.mode,
             mtime_ns: parcel.mtime_ns,
             random_reads: true,

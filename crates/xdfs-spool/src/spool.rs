@@ -83,6 +83,7 @@ impl Spool {
         let fault = |error| Fault::from_io("open the spool", path_bytes(dir), &error);
         fs::create_dir_all(dir).map_err(fault)?;
         let index = OpenIndex::open(&dir.join("index.redb"))?;
+        let identity = index.identity;
         let (segment_bytes, reserve_bytes) = (limits.segment_bytes, limits.reserve_bytes);
         let segments = dir.join("segments");
         let segments = Segments::open(&segments, segment_bytes, reserve_bytes, &index.uses)?;
@@ -92,7 +93,7 @@ impl Spool {
         let synced = fs::File::open(dir).and_then(|dir| dir.sync_all());
         synced.map_err(fault)?;
         let spool = Self {
-            inner: Arc::new(Inner::new(index, segments)),
+            inner: Arc::new(Inner::new(index, segments, identity)),
             limits,
             taken: Arc::default(),
         };
@@ -146,6 +147,7 @@ impl Spool {
             mtime_ns: None,
             digest: DigestValue::None,
             placed: None,
+            cancel_wanted: false,
             fault: None,
             attempts: 0,
         };
@@ -180,7 +182,8 @@ impl Spool {
         let is_above = |bytes: u64, most: u64| bytes.saturating_add(order.bytes) > most;
         if own.parcels >= self.limits.parcels_per_user_max {
             let cause = format!("the user has {} parcels", own.parcels);
-            return Err(full(Fault::new(Code::LimitExceeded, OPERATION, cause)));
+            let fault = Fault::new(Code::LimitExceeded, OPERATION, cause);
+            return Err(fault.hint("ended ones count for a week"));
         }
         if is_above(own.bytes, self.limits.bytes_per_user_max) {
             let most = self.limits.bytes_per_user_max;
@@ -253,8 +256,15 @@ impl Spool {
     /// [`Code::Busy`]: another sink is open. [`Code::InvalidArgument`]: the file has another length
     /// than announced. [`Code::AlreadyExists`]: the parcel has another version of the file, or is
     /// beyond that state.
-    pub fn open_sink(&self, parcel: Parcel, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+    pub fn open_sink(&self, parcel: &Parcel, request: &SinkRequest) -> Result<OpenedSink, Fault> {
         sink::open(&self.inner, parcel, request)
+    }
+
+    /// A number that no other parcel has, of this spool or of another one: what is sent of it to a
+    /// target is recognised by that, since users choose identifiers as they like.
+    #[must_use]
+    pub fn mark(&self, parcel: &Parcel) -> u128 {
+        self.inner.mark(parcel.number)
     }
 
     /// Opens the file of a parcel that has arrived.

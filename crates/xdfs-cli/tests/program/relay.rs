@@ -1,13 +1,15 @@
 //! Files that a relay takes, and delivers.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::support::{Place, Run, Running, Server, assert_content, content, names, program, xdfs};
 use crate::third_party::CONNECTS;
+use crate::unheard::{beneath, can_trace};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -399,4 +401,136 @@ fn a_full_spool_holds_the_sender_back() {
     scene.wait(&first).ok();
     scene.cp(&["--wait"], &source, "/second").ok();
     assert_content(scene.remote("second"), &content(1, 600_000));
+}
+
+/// Whether a thread of a process is in one of the calls that rename.
+fn renames(process: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{process}/task"));
+    let calls = threads.into_iter().flatten().flatten();
+    let mut calls =
+        calls.filter_map(|thread| fs::read_to_string(thread.path().join("syscall")).ok());
+    let numbers: &[&str] = match cfg!(target_arch = "x86_64") {
+        true => &["82", "264", "316"],
+        // Of all newer processors.
+        false => &["38", "276"],
+    };
+    calls.any(|call| {
+        let number = call.split(' ').next().unwrap_or_default();
+        numbers.contains(&number)
+    })
+}
+
+/// The names that relays have left in a directory, of files that are whole.
+fn hidden(dir: &Path) -> Vec<String> {
+    let mut all = names(dir);
+    all.retain(|name| {
+        let mark = name.strip_prefix(".xdfs-parcel-");
+        mark.is_some_and(|mark| mark.len() == 32)
+    });
+    all
+}
+
+/// Relay and target die in the moment before the file gets its name, and then the disk of the
+/// target isn't mounted.
+#[test]
+fn a_file_whose_directory_is_away_is_not_taken_for_delivered() {
+    if !can_trace() {
+        return;
+    }
+    let mut scene = Scene::new();
+    fs::create_dir(scene.remote("in")).unwrap();
+    let bytes = content(6, 500_000);
+    let source = scene.place.make_here("file", &bytes);
+    scene.stop_target();
+    let flags = ["--listen", &scene.target_address];
+    let slow = |command: Command| {
+        let mut strace = Command::new("strace");
+        strace.args([
+            "-D",
+            "-f",
+            "-o",
+            "/dev/null",
+            "-e",
+            "trace=rename,renameat,renameat2",
+        ]);
+        strace.args(["-e", "inject=rename,renameat,renameat2:delay_enter=5000000"]);
+        beneath(strace, &command)
+    };
+    let target = Server::start_as(&scene.place.root(), &flags, slow);
+    let process = target.running.id();
+    scene.target = Some(target);
+    let id = id_of(&scene.cp(&[], &source, "/in/file").ok());
+    let is_placed = || !hidden(&scene.remote("in")).is_empty() && renames(process);
+    assert!(xdfs_testkit::wait::until(PATIENCE, is_placed));
+    scene.stop_target();
+    scene.restart_relay();
+    assert_eq!(hidden(&scene.remote("in")).len(), 1);
+    fs::rename(scene.remote("in"), scene.remote("away")).unwrap();
+    fs::create_dir(scene.remote("in")).unwrap();
+    scene.start_target();
+    let waits = || {
+        let status = scene.status(&id);
+        assert_eq!(names(scene.remote("in")), Vec::<String>::new());
+        status["state"] != "delivered" && status["error"]["code"] == "not-found"
+    };
+    assert!(
+        xdfs_testkit::wait::until(PATIENCE, waits),
+        "{}",
+        scene.status(&id)
+    );
+    fs::remove_dir(scene.remote("in")).unwrap();
+    fs::rename(scene.remote("away"), scene.remote("in")).unwrap();
+    scene.wait(&id).ok();
+    assert_content(scene.remote("in/file"), &bytes);
+    assert_eq!(names(scene.remote("in")), ["file"]);
+}
+
+#[test]
+fn a_cancellation_survives_a_kill() {
+    let mut scene = Scene::new();
+    let source = scene.place.make_here("file", &content(7, 100_000));
+    scene.target.as_ref().unwrap().running.signal("STOP");
+    let id = id_of(&scene.cp(&[], &source, "/file").ok());
+    scene.wait_for(&id, "delivering");
+    xdfs(["cancel", &id, &scene.relay_url()]).ok();
+    scene.restart_relay();
+    scene.target.as_ref().unwrap().running.signal("CONT");
+    scene.wait(&id).fails(130, &["cancelled"]);
+    assert_eq!(names(scene.place.root()), Vec::<String>::new());
+    // One who waits hears of it.
+    scene.stop_target();
+    let other = "0123456789abcdef0123456789abcdef";
+    let mut command = program();
+    command.args(scene.command(&["--wait", "--parcel", other], &source, "/file"));
+    let mut waiting = Running::start(&mut command);
+    let is_held = || {
+        let run = xdfs(["status", "--json", other, &scene.relay_url()]);
+        run.code == Some(0) && run.json()[0]["state"] == "held"
+    };
+    assert!(xdfs_testkit::wait::until(PATIENCE, is_held));
+    xdfs(["cancel", other, &scene.relay_url()]).ok();
+    waiting.wait().fails(130, &["cancelled"]);
+}
+
+#[test]
+fn a_file_that_never_arrived_is_not_taken() {
+    let scene = Scene::new();
+    let source = scene.place.make_here("file", &content(8, 24_000_000));
+    let id = "fedcba9876543210fedcba9876543210";
+    let mut command = program();
+    let flags = ["--parcel", id, "--expire", "1s", "--limit-rate", "1M"];
+    command.args(scene.command(&flags, &source, "/file"));
+    let mut running = Running::start(&mut command);
+    assert!(xdfs_testkit::wait::until(PATIENCE, || scene_arrived(
+        &scene, id
+    ) > 0));
+    running.kill();
+    // The relay looks once a minute.
+    let is_over = || scene.status(id)["state"] == "cancelled";
+    assert!(xdfs_testkit::wait::until(3 * PATIENCE, is_over));
+    scene
+        .cp(&["--parcel", id, "--expire", "1s"], &source, "/file")
+        .fails(130, &["cancelled"]);
+    xdfs(["retry", id, &scene.relay_url()]).fails(2, &["cancelled"]);
+    assert_eq!(names(scene.place.root()), Vec::<String>::new());
 }

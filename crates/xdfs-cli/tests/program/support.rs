@@ -180,6 +180,11 @@ impl Running {
         kib.parse::<u64>().unwrap() * 1024
     }
 
+    /// The number of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Ends it as the kernel would: SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();

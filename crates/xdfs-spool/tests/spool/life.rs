@@ -67,12 +67,12 @@ fn a_parcel_that_arrives_goes_on_where_it_was() {
     assert_held(&spool, 3, 900_000);
     // Another version of the source begins at its start.
     let parcel = spool.submit(order(4, 10), NOW).unwrap();
-    let mut opened = spool.open_sink(parcel.clone(), &sink_request(10)).unwrap();
+    let mut opened = spool.open_sink(&parcel, &sink_request(10)).unwrap();
     save(&mut opened, 0, b"abc").unwrap();
     drop(opened);
     let mut other = sink_request(10);
     other.tag.0[0] ^= 1;
-    let mut opened = spool.open_sink(parcel, &other).unwrap();
+    let mut opened = spool.open_sink(&parcel, &other).unwrap();
     assert_eq!(opened.durable, []);
     finish(&mut opened, 0, &content(4, 10)).unwrap();
     drop(opened);
@@ -143,7 +143,7 @@ fn the_same_is_said_again_without_harm() {
     let other = spool.submit(order(1, 5001), NOW).unwrap_err();
     assert_eq!(other.code, Code::AlreadyExists);
     // A client that didn't hear of the end sends it again: nothing has to be sent.
-    let mut opened = spool.open_sink(again.clone(), &sink_request(5000)).unwrap();
+    let mut opened = spool.open_sink(&again, &sink_request(5000)).unwrap();
     assert_eq!(opened.durable[0].range.len(), 5000);
     opened.sink.publish(5000, &[]).unwrap();
     opened.sink.discard().unwrap();
@@ -151,7 +151,7 @@ fn the_same_is_said_again_without_harm() {
     assert_held(&spool, 1, 5000);
     let mut other = sink_request(5000);
     other.tag.0[0] ^= 1;
-    let refused = spool.open_sink(again, &other).unwrap_err();
+    let refused = spool.open_sink(&again, &other).unwrap_err();
     assert_eq!(refused.code, Code::AlreadyExists);
     // Of another user it is another parcel.
     let mut mallory = order(1, 7);
@@ -171,6 +171,7 @@ fn the_end_of_a_parcel_frees_its_segments_and_is_remembered() {
     let placed = Placed {
         hidden: b"/.x".to_vec(),
         target: b"/x".to_vec(),
+        directory: None,
     };
     for number in 0..5 {
         let placed = placed.clone();
@@ -190,7 +191,7 @@ fn the_end_of_a_parcel_frees_its_segments_and_is_remembered() {
     assert_eq!(delivered.state, ParcelState::Delivered);
     assert_eq!(delivered.placed, Some(placed));
     assert_eq!(spool.submit(order(2, 250_000), NOW).unwrap(), delivered);
-    let refused = spool.open_sink(delivered, &sink_request(250_000));
+    let refused = spool.open_sink(&delivered, &sink_request(250_000));
     assert_eq!(refused.unwrap_err().code, Code::AlreadyExists);
     let wrong = spool.alter(1, NOW, |parcel| {
         parcel.state = ParcelState::Held;
@@ -287,4 +288,25 @@ fn many_threads_publish_at_once() {
     check(&spool);
     drop(spool);
     check(&open(dir.path()));
+}
+
+#[test]
+fn what_is_sent_of_a_parcel_has_a_mark_that_no_other_has() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let mut marks = Vec::new();
+    for dir in &dirs {
+        let spool = open(dir.path());
+        for seed in 0..3 {
+            put(&spool, seed, 10).unwrap();
+            let parcel = spool.find("alice", id(seed)).unwrap();
+            let source = spool.open_source(parcel.clone());
+            assert_eq!(source.info().tag.0, spool.mark(&parcel).to_be_bytes());
+            marks.push(spool.mark(&parcel));
+        }
+    }
+    let again = open(dirs[0].path());
+    assert_eq!(again.mark(&again.find("alice", id(0)).unwrap()), marks[0]);
+    marks.sort_unstable();
+    marks.dedup();
+    assert_eq!(marks.len(), 6);
 }

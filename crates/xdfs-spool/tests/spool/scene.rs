@@ -65,7 +65,7 @@ pub(crate) fn sink_request(bytes: u64) -> SinkRequest {
 /// Submits a parcel, and opens its sink.
 pub(crate) fn begin(spool: &Spool, seed: u64, bytes: u64) -> Result<OpenedSink, Fault> {
     let parcel = spool.submit(order(seed, bytes), NOW)?;
-    spool.open_sink(parcel, &sink_request(bytes))
+    spool.open_sink(&parcel, &sink_request(bytes))
 }
 
 /// Writes a part, makes it durable and records it.

@@ -11,13 +11,13 @@ use xdfs_proto::{Code, Fault};
 use xdfs_spool::Parcel;
 
 use super::attempt::{Attempt, Failed, lock};
-use super::delivery::deliver;
+use super::delivery::{deliver, withdraw};
 use super::parcels::{Relay, now_s};
-use super::schedule::Next;
+use super::schedule::{Next, RUNNING_MAX};
 use super::target;
 
-/// Parcels that are delivered at the same time.
-const THREADS: usize = 4;
+/// Parcels that are delivered at the same time; half of them to one target at most.
+const THREADS: usize = 2 * RUNNING_MAX;
 /// Longest sleep of a thread that has nothing to do.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Interval of looks for parcels whose life is over, and for ends that are to be forgotten.
@@ -183,16 +183,21 @@ impl Shared {
         while !self.is_over() {
             let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
             let now = Instant::now();
-            let next = lock(&self.relay.schedule).next(now);
+            let mut schedule = lock(&self.relay.schedule);
+            let next = schedule.next(now);
             let sleep = match next {
                 Next::Parcel(number) => {
-                    drop(turn);
-                    self.attempt(number);
+                    // It is seen running before anybody else can add it to the schedule.
+                    let attempt = Arc::new(Attempt::default());
+                    lock(&self.relay.running).insert(number, Arc::clone(&attempt));
+                    drop((schedule, turn));
+                    self.attempt(number, &attempt);
                     continue;
                 }
                 Next::At(at) => (at - now).min(SLEEP_MAX),
                 Next::Nothing => SLEEP_MAX,
             };
+            drop(schedule);
             if self.is_over() {
                 return;
             }
@@ -202,22 +207,25 @@ impl Shared {
     }
 
     /// Tries to deliver a parcel.
-    fn attempt(&self, number: u64) {
+    fn attempt(&self, number: u64, attempt: &Attempt) {
         let relay = &self.relay;
-        let attempt = Arc::new(Attempt::default());
-        lock(&relay.running).insert(number, Arc::clone(&attempt));
         if self.is_over() {
             attempt.stop();
         }
         let parcel = relay.spool.parcel(number);
         let result = match &parcel {
+            Ok(parcel) if parcel.state == ParcelState::Held && parcel.cancel_wanted => {
+                attempt.cancel();
+                withdraw(relay, parcel, attempt);
+                Err(Failed::Ended)
+            }
             Ok(parcel) if parcel.state == ParcelState::Held => {
                 if parcel.expires_s() <= now_s() {
                     self.expire(parcel);
                     Err(Failed::Ended)
                 } else {
                     lock(&relay.tried).entry(number).or_default().attempts += 1;
-                    deliver(relay, parcel, &attempt)
+                    deliver(relay, parcel, attempt)
                 }
             }
             Ok(_) => Err(Failed::Ended),
@@ -230,9 +238,9 @@ impl Shared {
         if was_cancelled && let Err(fault) = relay.cancelled(number) {
             tracing::error!(number, %fault, "the spool can't be written");
         }
-        lock(&relay.running).remove(&number);
         let now = Instant::now();
         let mut schedule = lock(&relay.schedule);
+        lock(&relay.running).remove(&number);
         let is_done = match result {
             Ok(()) => {
                 schedule.done(number, Some(true), now);

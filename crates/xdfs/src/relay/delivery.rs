@@ -1,10 +1,10 @@
 //! One attempt to deliver a parcel.
 //!
-//! The file goes to a hidden name beside its target, which has the parcel's identifier in it. That
-//! it is there as a whole is entered in the spool before it gets its name by a rename, which
-//! happens once: an attempt after a crash that finds no hidden file knows that it was renamed. So
-//! the target is replaced once, whatever comes between, and also if somebody has replaced or
-//! removed it since.
+//! The file goes to a hidden name beside its target, which no other parcel has. That it is there as
+//! a whole is entered in the spool before it gets its name by a rename, which happens once: an
+//! attempt after a crash that finds no hidden file, in the directory where it was, knows that it
+//! was renamed. So the target is replaced once, whatever comes between, and also if somebody has
+//! replaced or removed it since.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -52,6 +52,24 @@ pub(super) fn deliver(relay: &Relay, parcel: &Parcel, attempt: &Attempt) -> Resu
     delivery.rename(&placed, is_earlier)
 }
 
+/// Removes what an attempt has left at the target of a parcel that isn't wanted any more. It stays,
+/// hidden, if the target can't be reached.
+pub(super) fn withdraw(relay: &Relay, parcel: &Parcel, attempt: &Attempt) {
+    let Some(placed) = &parcel.placed else { return };
+    let Ok(place) = target::parse(&parcel.order.target) else {
+        return;
+    };
+    if let Ok(client) = target::connect(&relay.current.access(), &parcel.order.user, &place) {
+        let delivery = Delivery {
+            relay,
+            parcel,
+            attempt,
+            client: &client,
+        };
+        delivery.remove(&placed.hidden);
+    }
+}
+
 struct Delivery<'a> {
     relay: &'a Relay,
     parcel: &'a Parcel,
@@ -94,25 +112,68 @@ impl Delivery<'_> {
 
     /// Uploads the file to its hidden name, and enters that it is there.
     fn place(&self, path: &[u8]) -> Result<Placed, Failed> {
-        let order = &self.parcel.order;
         let target = self.target(path)?;
         let name = last_part(&target);
         let directory = &target[..target.len() - name.len()];
-        let id = order.id.to_string();
-        let hidden = [directory, HIDDEN, id.as_bytes()].concat();
+        let mark = format!("{:032x}", self.relay.spool.mark(self.parcel));
+        let hidden = [directory, HIDDEN, mark.as_bytes()].concat();
         self.upload(&hidden)?;
         self.check()?;
-        let placed = Placed { hidden, target };
+        let directory = self.directory(&target).ok();
+        let placed = Placed {
+            hidden,
+            target,
+            directory,
+        };
         let entered = placed.clone();
         let altered = self
             .relay
             .spool
             .alter(self.parcel.number, now_s(), |parcel| {
+                if parcel.state != ParcelState::Held {
+                    return Err(Fault::new(Code::Cancelled, "deliver", "it was ended"));
+                }
                 parcel.placed = Some(entered);
                 Ok(())
             });
         altered.map_err(|fault| self.failed(fault))?;
         Ok(placed)
+    }
+
+    /// The device and the inode number of the directory of a name.
+    fn directory(&self, name: &[u8]) -> Result<(u64, u64), Fault> {
+        let length = name.len() - last_part(name).len();
+        let path = match name[..length].strip_suffix(b"/") {
+            Some(path) if !path.is_empty() => path,
+            _ => b"/",
+        };
+        let stat = Call::Stat {
+            path: path.to_vec(),
+            follow: true,
+        };
+        match self.client.call(stat)? {
+            Answer::Attributes(found) => Ok((found.device, found.inode)),
+            // The engine lets nothing else through.
+            _ => Err(Fault::new(Code::Internal, "deliver", "another answer")),
+        }
+    }
+
+    /// Whether the directory in which a file was is still that one, and not a place at which a disk
+    /// isn't mounted.
+    fn check_directory(&self, placed: &Placed) -> Result<(), Failed> {
+        let Some(known) = placed.directory else {
+            return Ok(());
+        };
+        match self.directory(&placed.target) {
+            Ok(found) if found == known => Ok(()),
+            Err(fault) if fault.code != Code::NotFound => Err(self.failed(fault)),
+            _ => {
+                let cause = "its directory is another one than before";
+                let fault = Fault::new(Code::NotFound, "deliver", cause).path(&placed.target);
+                let fault = fault.hint("a disk may not be mounted there");
+                Err(Failed::Later(self.client.fault_there(fault)))
+            }
+        }
     }
 
     /// The name that the file is to get.
@@ -202,7 +263,9 @@ impl Delivery<'_> {
         });
         match renamed {
             Ok(_) => {}
-            Err(fault) if is_earlier && fault.code == Code::NotFound => {}
+            Err(fault) if is_earlier && fault.code == Code::NotFound => {
+                self.check_directory(placed)?;
+            }
             Err(fault) => {
                 let failed = self.failed(fault);
                 if let Failed::Never(_) = &failed {

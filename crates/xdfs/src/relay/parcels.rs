@@ -112,14 +112,29 @@ impl Relay {
     /// [`Code::NotFound`], or the spool can't be written.
     pub(super) fn cancel(&self, user: &str, id: CopyId) -> Result<(), Fault> {
         let parcel = self.spool.find(user, id)?;
-        // An attempt that begins after this finds the parcel cancelled.
-        let running = lock(&self.running);
-        if let Some(attempt) = running.get(&parcel.number) {
-            attempt.cancel();
-            return Ok(());
+        let altered = self.spool.alter(parcel.number, now_s(), |parcel| {
+            match parcel.state {
+                // An attempt may be giving the file its name: the next one, or that, decides.
+                ParcelState::Held => parcel.cancel_wanted = true,
+                ParcelState::Dead if parcel.placed.is_some() => {
+                    parcel.state = ParcelState::Held;
+                    parcel.cancel_wanted = true;
+                }
+                ParcelState::Arriving | ParcelState::Dead => {
+                    parcel.state = ParcelState::Cancelled;
+                    parcel.fault = None;
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        if altered.cancel_wanted {
+            if let Some(attempt) = lock(&self.running).get(&altered.number) {
+                attempt.cancel();
+            }
+            self.spool.notify(altered.number);
         }
-        drop(running);
-        self.cancelled(parcel.number)
+        Ok(())
     }
 
     /// Enters that a parcel was cancelled.
@@ -146,6 +161,14 @@ impl Relay {
         let opened_s = now_s();
         let held = self.spool.alter(parcel.number, opened_s, move |parcel| {
             match parcel.state {
+                ParcelState::Held if parcel.cancel_wanted => {
+                    let cause = "it is being cancelled";
+                    return Err(Fault::new(
+                        Code::InvalidArgument,
+                        "put back the parcel",
+                        cause,
+                    ));
+                }
                 ParcelState::Held => {}
                 ParcelState::Dead => {
                     // Its life begins again.

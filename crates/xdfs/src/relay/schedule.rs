@@ -6,6 +6,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
+/// Parcels that are tried at one target at the same time: a slow one leaves room for others.
+pub(super) const RUNNING_MAX: usize = 4;
 /// Shortest pause between two attempts.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// The longest pause: a fault that has lasted for a day seldom ends within a minute.
@@ -50,6 +52,7 @@ impl Target {
         let (due, _) = self.waiting.first()?;
         match self.outage {
             Some(_) if self.running > 0 => None,
+            _ if self.running >= RUNNING_MAX => None,
             Some(outage) => Some((*due).max(outage.next)),
             None => Some(*due),
         }
@@ -235,11 +238,21 @@ mod tests {
             Next::At(at) => assert!(at > next && at < next + Duration::from_millis(2)),
             other => panic!("{other:?}"),
         }
-        // Once it is up, all go.
+        // Once it is up, all go, some at a time.
         let then = now + Duration::from_secs(1000);
         let probe = taken(&mut schedule, then).unwrap();
         schedule.done(probe, Some(true), then);
-        let rest = (0..200).map_while(|_| taken(&mut schedule, then)).count();
+        let mut rest = 0;
+        loop {
+            let some: Vec<_> = (0..200).map_while(|_| taken(&mut schedule, then)).collect();
+            if some.is_empty() {
+                break;
+            }
+            assert!(some.len() <= RUNNING_MAX, "{some:?}");
+            rest += some.len();
+            some.into_iter()
+                .for_each(|number| schedule.done(number, Some(true), then));
+        }
         assert_eq!(rest, 99);
     }
 

@@ -73,7 +73,7 @@ impl RelayStore {
         let spool = &self.relay.spool;
         let found = spool.find(self.user.name(), id);
         let parcel = found.map_err(|fault| fault.path(&request.path))?;
-        spool.open_sink(parcel, request)
+        spool.open_sink(&parcel, request)
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
 use xdfs_access::Access;
 use xdfs_proto::tunnel::Host;
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::{Code, Fault, Retry};
 use xdfs_security::trust::NewHosts;
 
 use super::attempt::Failed;
@@ -85,7 +85,8 @@ pub(super) fn connect(access: &Access, user: &str, place: &RemotePlace) -> Resul
     let addresses = addresses(access, user, place)?;
     let mut last = None;
     for address in addresses {
-        let options = options(place, address).map_err(Failed::Never)?;
+        // The settings may be written at this moment; all parcels for the target wait for them.
+        let options = options(place, address).map_err(Failed::Unreached)?;
         let client = Client::connect(place, options).map_err(Failed::Later)?;
         // It doesn't wait for the server; a call does.
         match client.call(crate::paths::Call::Stat {
@@ -94,7 +95,10 @@ pub(super) fn connect(access: &Access, user: &str, place: &RemotePlace) -> Resul
         }) {
             Ok(_) => return Ok(client),
             Err(_) if client.user().is_some() && client.ended().is_none() => return Ok(client),
-            Err(fault) if fault.fails_login || is_of_trust(&fault) => {
+            // A login that was put off wasn't checked.
+            Err(fault)
+                if (fault.fails_login && fault.retry == Retry::Never) || is_of_trust(&fault) =>
+            {
                 return Err(Failed::Never(fault.remote()));
             }
             Err(fault) => last = Some(fault),
