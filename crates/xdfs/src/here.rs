@@ -72,6 +72,8 @@ impl OpenPlace for ThisMachine {
 #[derive(Clone, Debug)]
 pub(crate) struct StoreOfUser {
     pub(crate) inner: Arc<dyn Store>,
+    /// Held as long as a session may still use the store.
+    pub(crate) use_of: Arc<()>,
 }
 
 impl Store for StoreOfUser {

@@ -322,11 +322,9 @@ fn each_of_the_three_may_die_and_the_same_command_ends_with_equal_trees() {
                     }
                 }
             }
-            // The tree of a client that has ended does so with its session, which takes a moment,
-            // in which it may still take names.
+            // The tree of a client that has died ends with its session, which takes a moment.
             let words = [command, &["--json", "--between=direct"]].concat();
-            let mut runs = (0..20).map(|_| between(&scene, &words, "/tree", "/copy"));
-            let run = runs.find(|run| run.code == Some(0)).unwrap();
+            let run = between(&scene, &words, "/tree", "/copy").ok();
             let record = tree(&run);
             assert_eq!(
                 (&record["way"], &record["failed"]),

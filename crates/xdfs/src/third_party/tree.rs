@@ -50,6 +50,15 @@ pub(super) struct Run {
     pub(super) way: Way,
 }
 
+/// Waits until nothing uses the store: what an ended session has begun to write may still get its
+/// names, which the next order for the tree would find taken.
+fn await_end(use_of_store: &Arc<()>) {
+    let until = Instant::now() + EARLIER_MAX;
+    while Arc::strong_count(use_of_store) > 1 && Instant::now() < until {
+        thread::sleep(TICK);
+    }
+}
+
 /// Reads the options of an order.
 ///
 /// # Errors
@@ -84,9 +93,11 @@ impl Run {
         let thread = thread::Builder::new().name("xdfs-tree".into());
         let started = thread.spawn(move || {
             let _end = EndGuard(Arc::clone(&self.copy));
+            let use_of_store = Arc::new(());
+            let by = |address| self.by(address, &use_of_store);
             let done = self.await_earlier();
-            let done =
-                done.and_then(|()| self.way.try_each(&self.copy, |address| self.by(address)));
+            let done = done.and_then(|()| self.way.try_each(&self.copy, by));
+            await_end(&use_of_store);
             if let Err(fault) = done {
                 self.copy.fail(self.copy.check().err().unwrap_or(fault));
             }
@@ -116,7 +127,7 @@ impl Run {
         Ok(())
     }
 
-    fn by(&self, address: SocketAddr) -> Result<(), Fault> {
+    fn by(&self, address: SocketAddr, use_of_store: &Arc<()>) -> Result<(), Fault> {
         let client = Arc::new(self.way.connect(address)?);
         let _watch = Watch::over(&self.copy, &client)?;
         let order = &self.order;
@@ -138,6 +149,7 @@ impl Run {
         let options = ClientOptions {
             settings: PlaceSettings::default().with(StoreOfUser {
                 inner: Arc::clone(&self.store),
+                use_of: Arc::clone(use_of_store),
             }),
             ..ClientOptions::default()
         };
