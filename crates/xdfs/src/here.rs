@@ -73,7 +73,7 @@ impl OpenPlace for ThisMachine {
 pub(crate) struct StoreOfUser {
     pub(crate) inner: Arc<dyn Store>,
     /// Held as long as a session may still use the store.
-    pub(crate) use_of: Arc<()>,
+    pub(crate) _use: Arc<()>,
 }
 
 impl Store for StoreOfUser {

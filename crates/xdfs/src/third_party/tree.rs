@@ -149,7 +149,7 @@ impl Run {
         let options = ClientOptions {
             settings: PlaceSettings::default().with(StoreOfUser {
                 inner: Arc::clone(&self.store),
-                use_of: Arc::clone(use_of_store),
+                _use: Arc::clone(use_of_store),
             }),
             ..ClientOptions::default()
         };
