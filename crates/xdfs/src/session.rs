@@ -93,10 +93,15 @@ impl Session {
         let level = options.security.as_ref().map(|own| of_xdfs(own.level));
         let level = level.transpose()?;
         let address = options.via.as_ref().unwrap_or(&place.address);
+        // A host is known by its name, whichever of its addresses is connected to.
+        let named = match &place.address {
+            Address::Host { .. } => &place.address,
+            _ => address,
+        };
         let identity = match options.security {
             Some(security) => Some(Arc::new(SecureIdentity::new(
                 security,
-                &address.known_host(),
+                &named.known_host(),
                 place.user.as_deref(),
             )?)),
             None => None,

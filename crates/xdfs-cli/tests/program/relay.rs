@@ -534,3 +534,17 @@ fn a_file_that_never_arrived_is_not_taken() {
     xdfs(["retry", id, &scene.relay_url()]).fails(2, &["cancelled"]);
     assert_eq!(names(scene.place.root()), Vec::<String>::new());
 }
+
+#[test]
+fn a_target_is_known_by_its_name() {
+    let scene = Scene::with(&["--connect-to", "localhost", "--connect-to", "127.0.0.1"]);
+    let source = scene.place.make_here("file", b"content");
+    let (_, port) = scene.target_address.rsplit_once(':').unwrap();
+    let url = format!("xdfs://localhost:{port}/file");
+    let words = ["cp", "--wait", "--via", &scene.relay_url(), &source, &url];
+    let unknown = format!("localhost:{port}");
+    xdfs(words).fails(17, &["trust add", &unknown]);
+    xdfs(["ls", &format!("xdfs://localhost:{port}/")]).ok();
+    xdfs(words).ok();
+    assert_content(scene.remote("file"), b"content");
+}
