@@ -14,6 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use xdfs_testkit::process::Guard;
 use xdfs_testkit::strangers::Strangers;
+use xdfs_testkit::wait;
 
 use crate::client::{Client, EOD, EOF, block, blocks, data, trusting};
 use crate::stage::{PASSWORD, PATIENCE, Stage, assert_bytes, names, run};
@@ -118,7 +119,18 @@ impl Cluster {
         })
     }
 
-    /// How many requests with this verb each node has had, once their logs say nothing more.
+    /// Asserts how many requests with this verb each node has had. Their logs may be late.
+    #[track_caller]
+    pub(crate) fn assert_requests(&self, verb: &str, expected: &[usize]) {
+        let has_all = || {
+            let found = self.requests(verb);
+            found.iter().zip(expected).all(|(found, all)| found >= all)
+        };
+        assert!(wait::until(PATIENCE, has_all), "{:?}", self.requests(verb));
+        assert_eq!(self.requests(verb), expected);
+    }
+
+    /// The requests with this verb that each node has had, once their logs say nothing more.
     pub(crate) fn requests(&self, verb: &str) -> Vec<usize> {
         let has_it = |line: &&String| line.contains("request=") && line.contains(verb);
         let of = |node: &Guard| node.output().iter().filter(has_it).count();
@@ -196,8 +208,8 @@ fn globus_url_copy_moves_stripes_both_ways() {
         }
     }
     // Large ones go by the nodes; uploads if the client asks for stripes.
-    assert_eq!(cluster.requests("=send "), [10, 10]);
-    assert_eq!(cluster.requests("=store "), [16, 16]);
+    cluster.assert_requests("=send ", &[10, 10]);
+    cluster.assert_requests("=store ", &[16, 16]);
     assert!(names(stage).iter().all(|name| !name.starts_with('.')));
     // The server's log has all bytes.
     let audit = fs::read_to_string(stage.beside("audit.jsonl")).unwrap();
@@ -265,8 +277,8 @@ fn stripes_go_between_servers_both_ways() {
         fs::remove_file(&theirs).unwrap();
         fs::remove_file(stage.root("back")).unwrap();
     }
-    assert_eq!(cluster.requests("=send "), [4, 4]);
-    assert_eq!(cluster.requests("=store "), [4, 4]);
+    cluster.assert_requests("=send ", &[4, 4]);
+    cluster.assert_requests("=store ", &[4, 4]);
 }
 
 /// A data connection to a stripe, with these blocks and an EOD.
@@ -332,7 +344,7 @@ fn layouts_say_which_node_has_which_bytes() {
     let last = blocks(&mut stream).pop().unwrap();
     assert_eq!((last.0, last.1), (EOF | EOD, 1));
     client.expect(226);
-    assert_eq!(cluster.requests("=send "), [2, 2]);
+    cluster.assert_requests("=send ", &[2, 2]);
 }
 
 #[test]
@@ -598,11 +610,7 @@ fn a_client_that_goes_away_leaves_nothing_at_nodes() {
     // The node closes the connection in the middle of a block.
     assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
     let is_gone = || names(stage).is_empty();
-    assert!(
-        xdfs_testkit::wait::until(PATIENCE, is_gone),
-        "{:?}",
-        names(stage)
-    );
+    assert!(wait::until(PATIENCE, is_gone), "{:?}", names(stage));
 }
 
 #[test]
@@ -682,7 +690,7 @@ fn nobody_else_has_a_data_node_do_anything() {
     let mut silent = TcpStream::connect(&address).unwrap();
     silent.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(silent.read(&mut [0]).unwrap_or(0), 0);
-    assert_eq!(cluster.requests("=listen"), [0]);
+    cluster.assert_requests("=listen", &[0]);
 }
 
 #[test]
@@ -908,7 +916,7 @@ fn the_client_of_xdfs_has_files_of_the_server_itself() {
     let said = run(&mut cp);
     assert_bytes(&stage.here("big"), &wanted);
     assert!(!said.contains("stream mode"), "{said}");
-    assert_eq!(cluster.requests("=send "), [0, 0]);
+    cluster.assert_requests("=send ", &[0, 0]);
 }
 
 /// What `stage` tells a client who asks for stripes: whether they are at the server itself.

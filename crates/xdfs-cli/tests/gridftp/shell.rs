@@ -248,8 +248,8 @@ fn a_shell_stripes_files() {
     for name in ["back", "copied", "tree-back/big"] {
         assert_bytes(&stage.here(name), &content);
     }
-    assert_eq!(cluster.requests("=store "), [2, 2]);
-    assert_eq!(cluster.requests("=send "), [3, 3]);
+    cluster.assert_requests("=store ", &[2, 2]);
+    cluster.assert_requests("=send ", &[3, 3]);
 }
 
 /// At a terminal: completion at the server, a server that goes away and comes back, and Ctrl-C.

@@ -209,8 +209,8 @@ fn files_go_over_the_nodes_of_xdfs_both_ways() {
         moved += 1;
     }
     // Files below 1 MiB are sent by the server.
-    assert_eq!(cluster.requests("=send "), [moved, moved]);
-    assert_eq!(cluster.requests("=store "), [3 * moved, 3 * moved]);
+    cluster.assert_requests("=send ", &[moved, moved]);
+    cluster.assert_requests("=store ", &[3 * moved, 3 * moved]);
     // A part, from both sides.
     let wanted = fs::read(stage.root(&format!("0-{LARGE}"))).unwrap();
     let part = ["--offset=1000", "--length=15000001"];
@@ -245,7 +245,7 @@ fn trees_and_lists_are_striped_too() {
     let flags = ["-r", "-n", "1"];
     copy(stage, &flags, &stage.url("//data/tree"), &back);
     assert_same_tree(&tree, &stage.here("back"));
-    assert_eq!(cluster.requests("=send "), [2, 2]);
+    cluster.assert_requests("=send ", &[2, 2]);
     let list = format!(
         "{} {}\n{} {}\n",
         stage.url("//data/tree/sub/big"),
@@ -262,7 +262,7 @@ fn trees_and_lists_are_striped_too() {
     let wanted = fs::read(tree.join("sub/big")).unwrap();
     assert_bytes(&stage.here("one"), &wanted);
     assert_bytes(&stage.root("two"), &wanted);
-    assert_eq!(cluster.requests("=send "), [3, 3]);
+    cluster.assert_requests("=send ", &[3, 3]);
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn stripes_go_straight_from_nodes_to_nodes() {
         &globus.url(&theirs),
     );
     assert_bytes(&theirs, &wanted);
-    assert_eq!(cluster.requests("=send "), [1, 1]);
+    cluster.assert_requests("=send ", &[1, 1]);
     globus.moved(1);
     let blocks = [&direct[..], &["--stripe-block-size=128K"]].concat();
     copy(
@@ -349,7 +349,7 @@ fn stripes_go_straight_from_nodes_to_nodes() {
         &stage.url("//data/back"),
     );
     assert_bytes(&stage.root("back"), &wanted);
-    assert_eq!(cluster.requests("=store "), [1, 1]);
+    cluster.assert_requests("=store ", &[1, 1]);
     globus.moved(2);
     // Through this machine.
     let relay = ["--between=client"];
@@ -360,7 +360,7 @@ fn stripes_go_straight_from_nodes_to_nodes() {
         &stage.url("//data/through"),
     );
     assert_bytes(&stage.root("through"), &wanted);
-    assert_eq!(cluster.requests("=store "), [2, 2]);
+    cluster.assert_requests("=store ", &[2, 2]);
     globus.moved(3);
     // No data goes from one server to a third host.
     let unnamed = [

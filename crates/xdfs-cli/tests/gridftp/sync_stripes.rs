@@ -49,7 +49,7 @@ fn trees_follow_over_the_nodes_of_xdfs_both_ways() {
     assert!(stored.iter().all(|count| *count >= 1), "{stored:?}");
     let said = sync(stage, &[], &here, &there);
     assert!(said.contains("0 files"), "{said}");
-    assert_eq!(cluster.requests("=store "), stored);
+    cluster.assert_requests("=store ", &stored);
     // Only what has changed.
     Stage::make(&tree.join("sub/big"), LARGE + 1);
     let blocks = ["-n", "2", "--stripe-block-size=64K"];
@@ -57,15 +57,15 @@ fn trees_follow_over_the_nodes_of_xdfs_both_ways() {
     assert!(said.contains("1 file,"), "{said}");
     assert_same_tree(&tree, &stage.root("tree"));
     let more = stored.iter().map(|count| count + 1).collect::<Vec<_>>();
-    assert_eq!(cluster.requests("=store "), more);
+    cluster.assert_requests("=store ", &more);
     let back = text(&stage.here("back"));
     sync(stage, &["-n", "1"], &there, &back);
     assert_same_tree(&tree, &stage.here("back"));
     // Files below 1 MiB are sent by the server.
-    assert_eq!(cluster.requests("=send "), [1, 1]);
+    cluster.assert_requests("=send ", &[1, 1]);
     let said = sync(stage, &["--delete"], &there, &back);
     assert!(said.contains("0 files"), "{said}");
-    assert_eq!(cluster.requests("=send "), [1, 1]);
+    cluster.assert_requests("=send ", &[1, 1]);
 }
 
 #[test]
@@ -91,12 +91,12 @@ fn trees_follow_over_the_nodes_of_globus_and_between() {
     let direct = ["--between=direct", "-n", "2"];
     sync(stage, &direct, &theirs, &ours);
     assert_same_tree(&tree, &stage.root("tree"));
-    assert_eq!(cluster.requests("=store "), [1, 1]);
+    cluster.assert_requests("=store ", &[1, 1]);
     globus.moved(3);
     let again = globus.url(&folder.join("again"));
     sync(stage, &direct, &ours, &again);
     assert_same_tree(&tree, &folder.join("again"));
-    assert_eq!(cluster.requests("=send "), [1, 1]);
+    cluster.assert_requests("=send ", &[1, 1]);
     globus.moved(4);
     let said = sync(stage, &direct, &ours, &again);
     assert!(said.contains("0 files"), "{said}");
@@ -104,7 +104,7 @@ fn trees_follow_over_the_nodes_of_globus_and_between() {
     let relayed = globus.url(&folder.join("relayed"));
     sync(stage, &["--between=client"], &ours, &relayed);
     assert_same_tree(&tree, &folder.join("relayed"));
-    assert_eq!(cluster.requests("=send "), [2, 2]);
+    cluster.assert_requests("=send ", &[2, 2]);
     globus.moved(5);
 }
 
