@@ -141,8 +141,8 @@ pub use events::{
     TimeShares, TimeSum, TransferResult, TreeActivity, TreeCounts, TreeEvent, TreeResult,
 };
 pub use files::{
-    FileIdentity, FileRange, FileRanges, HeldLock, LockRange, OpenOptions, PendingRanges,
-    RemoteFile,
+    FileBytes, FileIdentity, FileRange, FileRanges, HeldLock, LockRange, OpenOptions,
+    PendingRanges, RemoteFile,
 };
 pub use ftp::FtpSettings;
 pub use job::{

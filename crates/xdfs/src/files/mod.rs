@@ -7,6 +7,7 @@ mod write_behind;
 
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -98,6 +99,40 @@ impl OpenOptions {
     }
 }
 
+/// Bytes of a file, shared with what was read ahead.
+#[derive(Clone, Debug, Default)]
+pub struct FileBytes {
+    block: Arc<Vec<u8>>,
+    range: Range<usize>,
+}
+
+impl FileBytes {
+    /// Up to `most` bytes of a block, from `start` on.
+    fn of(block: &Arc<Vec<u8>>, start: usize, most: usize) -> Self {
+        let end = start.saturating_add(most).min(block.len());
+        Self {
+            block: Arc::clone(block),
+            range: start.min(end)..end,
+        }
+    }
+}
+
+impl From<Vec<u8>> for FileBytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        let range = 0..bytes.len();
+        let block = Arc::new(bytes);
+        Self { block, range }
+    }
+}
+
+impl Deref for FileBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.block.get(self.range.clone()).unwrap_or_default()
+    }
+}
+
 /// An open file on a server, from [`Client::open_file`](crate::Client::open_file).
 ///
 /// Sequential reads are read ahead, and writes are buffered without waiting for the server. A read
@@ -160,6 +195,15 @@ impl RemoteFile {
     /// The fault of the server or of the session, or of an earlier write.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
         self.open().read_at(offset, buf)
+    }
+
+    /// Reads on from the position, as [`Read::read`] does, without copying: up to `most` bytes, and
+    /// none at the end of the file.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`].
+    pub fn read_shared(&self, most: usize) -> Result<FileBytes, Fault> {
+        self.open().read_shared(most)
     }
 
     /// Reads some bytes at `offset`, and ahead of them if they follow those of the last time.

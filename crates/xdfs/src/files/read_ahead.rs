@@ -6,6 +6,7 @@ use std::sync::Arc;
 use xdfs_proto::Fault;
 use xdfs_proto::file::DATA_BYTES_MAX;
 
+use super::FileBytes;
 use crate::paths::PendingCall;
 
 /// Bytes per request.
@@ -63,20 +64,27 @@ impl ReadAhead {
         }
     }
 
-    /// Copies received bytes at `position`, and returns their number; 0 if there are none.
-    pub(super) fn copy(&mut self, position: u64, buf: &mut [u8]) -> usize {
+    /// Received bytes at `position`, at most so many; none if there are none.
+    pub(super) fn share(&mut self, position: u64, most: usize) -> FileBytes {
         let Some((at, bytes)) = &self.received else {
-            return 0;
+            return FileBytes::default();
         };
         let from = position.checked_sub(*at).map(usize::try_from);
-        let Some(Ok(from)) = from else { return 0 };
-        let rest = bytes.get(from..).unwrap_or(&[]);
-        let count = rest.len().min(buf.len());
-        buf[..count].copy_from_slice(&rest[..count]);
-        if count > 0 {
-            self.expected = position + count as u64;
+        let Some(Ok(from)) = from else {
+            return FileBytes::default();
+        };
+        let shared = FileBytes::of(bytes, from, most);
+        if !shared.is_empty() {
+            self.expected = position + shared.len() as u64;
         }
-        count
+        shared
+    }
+
+    /// Copies received bytes at `position`, and returns their number; 0 if there are none.
+    pub(super) fn copy(&mut self, position: u64, buf: &mut [u8]) -> usize {
+        let shared = self.share(position, buf.len());
+        buf[..shared.len()].copy_from_slice(&shared);
+        shared.len()
     }
 
     /// Whether a read at `position` is sequential.

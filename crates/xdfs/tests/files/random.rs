@@ -15,6 +15,7 @@ use crate::{both, open, pattern};
 #[derive(Clone, Debug)]
 enum Step {
     Read(usize),
+    ReadShared(usize),
     Write(u64, usize),
     Seek(SeekFrom),
     ReadAt(u64, usize),
@@ -34,6 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
     let piece = || (place(), 1usize..2_000);
     prop_oneof![
         4 => length().prop_map(Step::Read),
+        3 => length().prop_map(Step::ReadShared),
         4 => (any::<u64>(), length()).prop_map(|(seed, n)| Step::Write(seed, n)),
         1 => place().prop_map(|at| Step::Seek(SeekFrom::Start(at))),
         1 => (-2_000i64..2_000).prop_map(|by| Step::Seek(SeekFrom::Current(by))),
@@ -74,8 +76,24 @@ fn read_local(file: &File, at: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
+/// Reads as much by blocks that are shared.
+fn read_shared(file: &RemoteFile, length: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while bytes.len() < length {
+        let block = file.read_shared(length - bytes.len()).unwrap();
+        if block.is_empty() {
+            break;
+        }
+        bytes.extend_from_slice(&block);
+    }
+    bytes
+}
+
 fn same(remote: &mut RemoteFile, local: &mut File, step: &Step) {
     match step {
+        Step::ReadShared(length) => {
+            assert!(read_shared(remote, *length) == read_full(local, *length));
+        }
         Step::Read(length) => {
             assert!(read_full(remote, *length) == read_full(local, *length));
         }

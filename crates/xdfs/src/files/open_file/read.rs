@@ -6,6 +6,7 @@ use xdfs_proto::Fault;
 use xdfs_proto::file::{Extent, FileAnswer, FileCall};
 use xdfs_proto::path::{Answer, Call};
 
+use super::super::FileBytes;
 use super::super::read_ahead::{BLOCK_BYTES, Block};
 use super::{OpenFile, asks_for_retry, unexpected};
 use crate::paths::PendingCall;
@@ -44,6 +45,31 @@ impl OpenFile {
         };
         self.position += count as u64;
         Ok(count)
+    }
+
+    /// Reads sequentially without copying what was read ahead: up to `most` bytes.
+    pub(in crate::files) fn read_shared(&mut self, most: usize) -> Result<FileBytes, Fault> {
+        self.check()?;
+        if most == 0 || !self.is_pipe && i64::try_from(self.position).is_err() {
+            return Ok(FileBytes::default());
+        }
+        if self.is_pipe {
+            let block = self.receive_from_pipe(most)?;
+            return Ok(FileBytes::of(&block, 0, most));
+        }
+        let mut shared = self.ahead.share(self.position, most);
+        if shared.is_empty() && self.ahead.is_sequential(self.position) {
+            self.fetch()?;
+            shared = self.ahead.share(self.position, most);
+        } else if shared.is_empty() {
+            let mut bytes = vec![0; most.min(BLOCK_BYTES)];
+            let count = self.read_at(self.position, &mut bytes)?;
+            self.ahead.jumped(self.position + count as u64);
+            bytes.truncate(count);
+            shared = bytes.into();
+        }
+        self.position += shared.len() as u64;
+        Ok(shared)
     }
 
     /// Receives the block at the position, and requests those after it.
@@ -195,7 +221,14 @@ impl OpenFile {
     }
 
     fn read_pipe(&mut self, buf: &mut [u8]) -> Result<usize, Fault> {
-        let length = u32::try_from(buf.len().min(BLOCK_BYTES)).unwrap_or(u32::MAX);
+        let bytes = self.receive_from_pipe(buf.len())?;
+        let count = bytes.len().min(buf.len());
+        buf[..count].copy_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn receive_from_pipe(&mut self, most: usize) -> Result<Arc<Vec<u8>>, Fault> {
+        let length = u32::try_from(most.min(BLOCK_BYTES)).unwrap_or(u32::MAX);
         loop {
             let answer = self.call_once(&|own| FileCall::Read {
                 handle: own.handle,
@@ -204,11 +237,7 @@ impl OpenFile {
             });
             match answer {
                 Err(fault) if asks_for_retry(&fault) => {}
-                Ok(Answer::File(FileAnswer::Data { bytes, .. })) => {
-                    let count = bytes.len().min(buf.len());
-                    buf[..count].copy_from_slice(&bytes[..count]);
-                    return Ok(count);
-                }
+                Ok(Answer::File(FileAnswer::Data { bytes, .. })) => return Ok(bytes),
                 Ok(_) => return Err(unexpected("read")),
                 Err(fault) => return Err(fault),
             }
