@@ -171,7 +171,7 @@ pub use stack_perf::{
 pub use transfer::{LocalPlace, Transfer, TransferOptions, TransferRoute};
 pub use tree::{
     Compare, DeletionConsent, DeletionRisk, Durability, FileLimits, Filter, FilterRule,
-    SyncOptions, SyncResult, TreeOptions,
+    PendingSmallFiles, SmallFile, SmallSource, SyncOptions, SyncResult, TreeOptions,
 };
 pub use tune::{
     KernelLimits, MeasuredPath, TuneAdvice, TuneEnd, TuneOptions, TunePhase, TuneReport,

@@ -35,6 +35,7 @@ mod packing;
 mod run;
 mod scan;
 pub(crate) mod session;
+mod small_files;
 mod space;
 mod straight;
 mod sync;
@@ -45,6 +46,7 @@ mod version;
 pub(crate) use copy::ExactRoot;
 pub use filter::{FileLimits, Filter, FilterRule};
 pub use options::{Durability, TreeOptions};
+pub use small_files::{PendingSmallFiles, SmallFile, SmallSource};
 pub use sync::{Compare, DeletionConsent, DeletionRisk, SyncOptions, SyncResult};
 
 use std::path::Path;

@@ -17,6 +17,8 @@ mod operations;
 mod queue;
 mod ranges;
 #[cfg(unix)]
+mod small_files;
+#[cfg(unix)]
 mod ssh;
 #[path = "../support/mod.rs"]
 #[expect(dead_code, reason = "other tests need more of it")]
