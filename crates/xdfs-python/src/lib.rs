@@ -42,4 +42,9 @@ mod _xdfs {
     use crate::session::{Session, TransferQueue};
     #[pymodule_export]
     use crate::tune::tune;
+
+    #[pymodule_init]
+    fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        crate::waiting::end_with_interpreter(module)
+    }
 }

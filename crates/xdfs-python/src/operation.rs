@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Mutex;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -141,7 +141,20 @@ impl From<Work> for Operation {
 }
 
 impl Operation {
-    fn poll_step(&self, context: &mut Context<'_>) -> Poll<PyResult<Step>> {
+    /// Polls for the next step. What waits for its turn begins without Python's lock, since that
+    /// may take as long as a file of this machine takes to be opened.
+    fn poll_step(&self, py: Python<'_>, waker: &Waker) -> Poll<PyResult<Step>> {
+        let is_waiting = |running: &Running| matches!(running.work, Work::Waiting(_));
+        // The lock ends with this statement: the work is locked again.
+        let is_waiting = locked(&self.work).as_ref().is_some_and(is_waiting);
+        match is_waiting {
+            true => py.detach(|| self.poll_work(waker)),
+            false => self.poll_work(waker),
+        }
+    }
+
+    fn poll_work(&self, waker: &Waker) -> Poll<PyResult<Step>> {
+        let context = &mut Context::from_waker(waker);
         let mut work = locked(&self.work);
         let Some(running) = work.as_mut() else {
             let error = PyRuntimeError::new_err("the operation has ended");
@@ -189,7 +202,7 @@ impl Operation {
             },
             None => None,
         };
-        let step = wait_for(py, timeout, |context| self.poll_step(context))?;
+        let step = wait_for(py, timeout, |waker| self.poll_step(py, waker))?;
         step.map(|step| value(py, step?)).transpose()
     }
 
@@ -203,7 +216,7 @@ impl Operation {
     ) -> PyResult<Option<Stepped>> {
         self.owner.check()?;
         let waker = LoopWaker::waker(event_loop, callback)?;
-        match self.poll_step(&mut Context::from_waker(&waker)) {
+        match self.poll_step(py, &waker) {
             Poll::Ready(step) => value(py, step?).map(Some),
             Poll::Pending => Ok(None),
         }

@@ -1,11 +1,11 @@
 //! Waits that release Python's lock and end for signals, and wake-ups of event loops.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Poll, Wake, Waker};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyRuntimeError;
@@ -15,6 +15,9 @@ use crate::fault::Owner;
 
 /// The interval between two looks for signals, which only the main thread gets.
 const TICK: Duration = Duration::from_millis(50);
+
+/// Event loops that are called before Python's lock is released once.
+const WOKEN_AT_ONCE: usize = 64;
 
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -57,7 +60,7 @@ impl Wake for Unpark {
 pub(crate) fn wait_for<T>(
     py: Python<'_>,
     timeout: Option<Duration>,
-    mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    mut poll: impl FnMut(&Waker) -> Poll<T>,
 ) -> PyResult<Option<T>> {
     let unpark = Arc::new(Unpark {
         thread: thread::current(),
@@ -67,7 +70,7 @@ pub(crate) fn wait_for<T>(
     let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let is_main = is_main(py);
     loop {
-        if let Poll::Ready(value) = poll(&mut Context::from_waker(&waker)) {
+        if let Poll::Ready(value) = poll(&waker) {
             return Ok(Some(value));
         }
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
@@ -130,7 +133,7 @@ pub(crate) fn run<T: Send + 'static>(
 }
 
 /// Gives a task to a thread.
-fn give(task: Task) -> PyResult<()> {
+pub(crate) fn give(task: Task) -> PyResult<()> {
     let mut task = task;
     // Threads of a process before a fork are not here.
     let idle = || {
@@ -163,48 +166,100 @@ fn give(task: Task) -> PyResult<()> {
 pub(crate) struct LoopWaker {
     event_loop: Py<PyAny>,
     callback: Py<PyAny>,
-    notifier: Sender<Arc<Self>>,
+    notifier: Sender<News>,
     is_woken: AtomicBool,
 }
 
-static NOTIFIER: Mutex<Option<(Owner, Sender<Arc<LoopWaker>>)>> = Mutex::new(None);
+/// A message to the thread that calls event loops.
+enum News {
+    Woken(Arc<LoopWaker>),
+    /// The interpreter ends.
+    End,
+}
+
+/// The thread that calls event loops.
+struct Notifier {
+    owner: Owner,
+    sender: Sender<News>,
+    thread: JoinHandle<()>,
+}
+
+static NOTIFIER: Mutex<Option<Notifier>> = Mutex::new(None);
+/// The process whose interpreter ends; 0 while none does.
+static ENDING: AtomicU32 = AtomicU32::new(0);
+
+/// Ends the thread that calls event loops, before the interpreter does: a thread that has Python's
+/// lock then loses it within a call, never gets it again, and is ended in the middle of its frames.
+#[pyfunction]
+pub(crate) fn end_notifier(py: Python<'_>) {
+    ENDING.store(std::process::id(), Ordering::Release);
+    let notifier = locked(&NOTIFIER).take();
+    let Some(notifier) = notifier.filter(|notifier| notifier.owner.is_here()) else {
+        return;
+    };
+    // The thread may have ended.
+    let _ = notifier.sender.send(News::End);
+    // Without the lock, which it may wait for.
+    let _ = py.detach(|| notifier.thread.join());
+}
+
+/// Has the interpreter call [`end_notifier`] at its end.
+pub(crate) fn end_with_interpreter(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let end = wrap_pyfunction!(end_notifier, module)?;
+    let py = module.py();
+    py.import("atexit")?.call_method1("register", (end,))?;
+    Ok(())
+}
 
 impl LoopWaker {
     /// # Errors
-    /// The thread can't be started.
+    /// The thread can't be started, or the interpreter ends.
     pub(crate) fn waker(event_loop: Py<PyAny>, callback: Py<PyAny>) -> PyResult<Waker> {
-        let mut notifier = locked(&NOTIFIER);
-        let known = notifier.as_ref().filter(|(owner, _)| owner.is_here());
-        let sender = match known {
-            Some((_, sender)) => sender.clone(),
-            None => {
-                let (sender, woken) = mpsc::channel::<Arc<Self>>();
-                let thread = thread::Builder::new().name("xdfs-asyncio".into());
-                thread.spawn(move || {
-                    while let Ok(first) = woken.recv() {
-                        // After the end of the interpreter nothing waits.
-                        let called = Python::try_attach(|py| {
-                            first.call(py);
-                            woken.try_iter().for_each(|waker| waker.call(py));
-                        });
-                        if called.is_none() {
-                            // It must not drop what belongs to the interpreter.
-                            std::mem::forget(first);
-                            return;
-                        }
-                    }
-                })?;
-                // The parent's sender has no thread here, and dropping it would free little.
-                std::mem::forget(notifier.replace((Owner::here(), sender.clone())));
-                sender
-            }
-        };
+        let notifier = Self::notifier()?;
         Ok(Waker::from(Arc::new(Self {
             event_loop,
             callback,
-            notifier: sender,
+            notifier,
             is_woken: AtomicBool::new(false),
         })))
+    }
+
+    fn notifier() -> PyResult<Sender<News>> {
+        let mut notifier = locked(&NOTIFIER);
+        if ENDING.load(Ordering::Acquire) == std::process::id() {
+            let cause = "the interpreter ends: nothing can be awaited any more";
+            return Err(PyRuntimeError::new_err(cause));
+        }
+        if let Some(known) = notifier.as_ref().filter(|known| known.owner.is_here()) {
+            return Ok(known.sender.clone());
+        }
+        let (sender, news) = mpsc::channel();
+        let thread = thread::Builder::new().name("xdfs-asyncio".into());
+        let thread = thread.spawn(move || {
+            while let Ok(News::Woken(first)) = news.recv() {
+                let goes_on = Python::try_attach(|py| {
+                    first.call(py);
+                    // Not all that come meanwhile, which would keep the lock for ever.
+                    for next in news.try_iter().take(WOKEN_AT_ONCE) {
+                        match next {
+                            News::Woken(waker) => waker.call(py),
+                            News::End => return false,
+                        }
+                    }
+                    true
+                });
+                if goes_on != Some(true) {
+                    break;
+                }
+            }
+        })?;
+        // A parent's thread is not here, and dropping its handle would free little.
+        std::mem::forget(notifier.replace(Notifier {
+            owner: Owner::here(),
+            sender: sender.clone(),
+            thread,
+        }));
+        Ok(sender)
     }
 
     fn call(&self, py: Python<'_>) {
@@ -221,7 +276,7 @@ impl Wake for LoopWaker {
         if !self.is_woken.swap(true, Ordering::AcqRel) {
             let notifier = self.notifier.clone();
             // The thread ends with the interpreter.
-            let _ = notifier.send(self);
+            let _ = notifier.send(News::Woken(self));
         }
     }
 }

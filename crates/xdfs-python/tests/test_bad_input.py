@@ -281,6 +281,50 @@ def test_an_interpreter_ends_with_everything_open(server, dies):
         assert out == "ends\n" and process.returncode == 0, err
 
 
+BUSY_AT_EXIT = """
+import asyncio, sys, threading, xdfs
+
+async def reads(begun):
+    client = xdfs.AsyncClient(sys.argv[1], insecure=True)
+    await client.list()
+    begun.set()
+    while True:
+        await asyncio.gather(*(client.list() for _ in range(5)))
+
+events = [threading.Event() for _ in range(3)]
+for event in events:
+    threading.Thread(target=lambda event=event: asyncio.run(reads(event)), daemon=True).start()
+for event in events:
+    event.wait(60)
+"""
+
+
+def test_an_interpreter_ends_while_event_loops_are_woken(server):
+    for _ in range(5):
+        args = [sys.executable, "-c", BUSY_AT_EXIT, server.url]
+        ended = subprocess.run(args, capture_output=True, text=True, timeout=100)
+        assert ended.returncode == 0 and "Fatal" not in ended.stderr, ended.stderr
+
+
+def test_nothing_is_awaited_once_the_interpreter_ends(server):
+    code = (
+        "import asyncio, atexit, sys\n"
+        "def late():\n"
+        "    try:\n"
+        "        asyncio.run(xdfs.AsyncClient(sys.argv[1], insecure=True).list())\n"
+        "    except RuntimeError as error:\n"
+        "        print(error)\n"
+        "atexit.register(late)\n"
+        "import xdfs\n"
+        "@atexit.register\n"
+        "def in_time():\n"
+        "    print(asyncio.run(xdfs.AsyncClient(sys.argv[1], insecure=True).list()))\n"
+    )
+    args = [sys.executable, "-c", code, server.url]
+    ended = subprocess.run(args, capture_output=True, text=True, timeout=100, check=True)
+    assert ended.stdout.startswith("[]\nthe interpreter ends"), ended.stdout + ended.stderr
+
+
 def test_a_file_is_read_past_its_end(client, root):
     (root / "file").write_bytes(b"abc")
     assert client.read("file", 10) == b"" and client.read("file", 2, 1 << 80) == b"c"
