@@ -1,20 +1,21 @@
 //! An open file. `xdfs.RemoteFile` makes it one of Python's raw files.
 //!
-//! Reads and writes pass a buffer of this crate: another thread than the one that holds Python's
-//! lock fills it, and without that lock nothing of Python's may be written to safely.
+//! Bytes are copied once from the blocks of the library into the buffers of Python, under its lock:
+//! without that other threads of Python may use the same memory, and writing there is not safe.
 
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Seek, SeekFrom, Write};
 use std::sync::{Arc, Mutex};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
-use xdfs::{Code, Fault, RemoteFile};
+use xdfs::{Code, Fault, FileBytes, RemoteFile};
 
 use crate::fault::{Owner, raised};
 use crate::values;
-use crate::waiting::{locked, run};
+use crate::waiting::{give, locked, run};
 
 /// Most bytes that are read or written at a time.
 const CHUNK_BYTES: usize = 4 << 20;
@@ -75,12 +76,19 @@ impl OpenFile {
             let read = self.with(py, move |file| read(file, offset, wanted))?;
             let target = buffer.as_mut_slice(py).and_then(|all| all.get(filled..));
             // Another size would be another buffer.
-            for (to, from) in target.unwrap_or_default().iter().zip(&read) {
-                to.set(*from);
+            let mut target = target.unwrap_or_default();
+            let mut count = 0;
+            for block in &read {
+                let (now, later) = target.split_at(block.len().min(target.len()));
+                for (to, from) in now.iter().zip(&**block) {
+                    to.set(*from);
+                }
+                count += now.len();
+                target = later;
             }
-            filled += read.len();
-            offset = offset.map(|offset| offset.saturating_add(read.len() as u64));
-            if read.len() < wanted {
+            filled += count;
+            offset = offset.map(|offset| offset.saturating_add(count as u64));
+            if count < wanted {
                 break;
             }
         }
@@ -89,30 +97,45 @@ impl OpenFile {
 }
 
 /// Reads as much as wanted, or up to the end; of a pipe, what there is.
-fn read(mut file: &RemoteFile, offset: Option<u64>, wanted: usize) -> Result<Vec<u8>, Fault> {
-    let mut bytes = vec![0; wanted];
+fn read(file: &RemoteFile, offset: Option<u64>, wanted: usize) -> Result<Vec<FileBytes>, Fault> {
+    if let Some(offset) = offset {
+        let mut bytes = vec![0; wanted];
+        let filled = file.read_at(offset, &mut bytes)?;
+        bytes.truncate(filled);
+        return Ok(vec![bytes.into()]);
+    }
+    let mut blocks = Vec::new();
     let mut filled = 0;
-    match offset {
-        Some(offset) => filled = file.read_at(offset, &mut bytes)?,
-        None => {
-            while filled < wanted {
-                let count = file.read(&mut bytes[filled..]).map_err(fault)?;
-                filled += count;
-                if count == 0 || file.is_pipe() {
-                    break;
-                }
-            }
+    while filled < wanted {
+        let block = file.read_shared(wanted - filled)?;
+        if block.is_empty() {
+            break;
+        }
+        filled += block.len();
+        blocks.push(block);
+        if file.is_pipe() {
+            break;
         }
     }
-    bytes.truncate(filled);
-    Ok(bytes)
+    Ok(blocks)
 }
 
 /// The bytes of an object.
-fn bytes_of(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+pub(crate) fn bytes_of(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     match data.cast::<PyBytes>() {
         Ok(bytes) => Ok(bytes.as_bytes().to_vec()),
         Err(_) => PyBuffer::<u8>::get(data)?.to_vec(py),
+    }
+}
+
+/// The bytes of an object for another thread, without a copy if they can't change.
+fn shared_bytes_of(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+) -> PyResult<Box<dyn AsRef<[u8]> + Send>> {
+    match data.cast::<PyBytes>() {
+        Ok(bytes) => Ok(Box::new(PyBackedBytes::from(bytes.clone()))),
+        Err(_) => Ok(Box::new(bytes_of(py, data)?)),
     }
 }
 
@@ -143,9 +166,10 @@ impl OpenFile {
 
     /// Writes or buffers all bytes, and returns their number.
     fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let bytes = bytes_of(py, data)?;
+        let bytes = shared_bytes_of(py, data)?;
         self.with(py, move |mut file| {
-            let mut rest = &bytes[..];
+            let bytes = (*bytes).as_ref();
+            let mut rest = bytes;
             while !rest.is_empty() {
                 let count = file.write(rest).map_err(fault)?;
                 rest = rest.get(count..).unwrap_or_default();
@@ -155,9 +179,10 @@ impl OpenFile {
     }
 
     fn write_at(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let bytes = bytes_of(py, data)?;
+        let bytes = shared_bytes_of(py, data)?;
         self.with(py, move |file| {
-            file.write_at(offset, &bytes)?;
+            let bytes = (*bytes).as_ref();
+            file.write_at(offset, bytes)?;
             Ok(bytes.len())
         })
     }
@@ -194,6 +219,15 @@ impl OpenFile {
     fn stat<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let found = self.with(py, RemoteFile::metadata)?;
         values::attributes(py, b"", &found)
+    }
+
+    /// Closes the file without waiting: another thread does that.
+    fn abandon(&self) -> PyResult<()> {
+        if !self.owner.is_here() {
+            return Ok(());
+        }
+        let file = locked(&self.file).take();
+        file.map_or(Ok(()), |file| give(Box::new(move || drop(file))))
     }
 
     /// Closes the file after all writes have been done.

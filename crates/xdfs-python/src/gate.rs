@@ -19,6 +19,8 @@ struct State {
 #[derive(Debug, Default)]
 struct Waiter {
     has_turn: bool,
+    /// The turn was taken: it waits no more.
+    is_over: bool,
     waker: Option<Waker>,
 }
 
@@ -81,6 +83,7 @@ impl Turn {
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Permit> {
         let mut waiter = locked(&self.waiter);
         if std::mem::take(&mut waiter.has_turn) {
+            waiter.is_over = true;
             return Poll::Ready(Permit(self.gate.clone()));
         }
         waiter.waker = Some(context.waker().clone());
@@ -98,6 +101,9 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
+        if locked(&self.waiter).is_over {
+            return;
+        }
         let mut state = locked(&self.gate.0);
         state
             .waiting

@@ -9,8 +9,8 @@ use std::time::Duration;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use xdfs::{
-    Answer, Code, Fault, FileRanges, JobEvent, JobResult, PendingCall, PendingRanges, Progress,
-    RunningJob, Transfer, TransferResult,
+    Answer, Code, Fault, FileRanges, JobEvent, JobResult, PendingCall, PendingRanges,
+    PendingSmallFiles, Progress, RunningJob, SmallFile, Transfer, TransferResult,
 };
 
 use crate::fault::{Owner, raised};
@@ -18,7 +18,7 @@ use crate::gate::{Permit, Turn};
 use crate::values;
 use crate::waiting::{LoopWaker, locked, wait_for};
 
-/// A transfer, a call, a job, or ranges that are being read.
+/// A transfer, a call, a job, ranges that are being read, or small files that are being moved.
 #[pyclass(frozen, module = "xdfs._xdfs")]
 #[derive(Debug)]
 pub(crate) struct Operation {
@@ -39,6 +39,8 @@ pub(crate) enum Work {
     Call(PendingCall),
     Job(RunningJob),
     Ranges(PendingRanges),
+    /// With the flag they are read into memory.
+    Small(PendingSmallFiles, bool),
     Transfer(Box<Transfer>),
     Waiting(Waiting),
 }
@@ -69,6 +71,7 @@ enum End {
     Answer(Answer),
     Job(JobResult),
     Ranges(FileRanges),
+    Small(Vec<Option<SmallFile>>, bool),
     Transfer(TransferResult),
 }
 
@@ -79,6 +82,10 @@ impl Work {
             Self::Waiting(_) => return Poll::Pending,
             Self::Call(call) => ready!(Pin::new(call).poll(context)).map(End::Answer),
             Self::Ranges(ranges) => ready!(Pin::new(ranges).poll(context)).map(End::Ranges),
+            Self::Small(files, is_read) => {
+                let moved = ready!(Pin::new(files).poll(context));
+                moved.map(|moved| End::Small(moved, *is_read))
+            }
             Self::Job(job) => match ready!(job.poll_event(context)) {
                 Some(event) => return Poll::Ready(Step::Job(Box::new(event))),
                 None => ready!(Pin::new(job).poll(context)).map(End::Job),
@@ -100,7 +107,7 @@ impl Work {
                 waiting.is_cancelled = true;
                 waiting.turn.wake();
             }
-            Self::Call(_) | Self::Ranges(_) => return false,
+            Self::Call(_) | Self::Ranges(_) | Self::Small(..) => return false,
         }
         true
     }
@@ -181,6 +188,7 @@ fn value(py: Python<'_>, step: Step) -> PyResult<Stepped> {
                 End::Answer(answer) => values::answer(py, answer)?,
                 End::Job(result) => values::job(py, &result)?,
                 End::Ranges(read) => values::ranges(py, read)?,
+                End::Small(moved, is_read) => values::small_files(py, moved, is_read)?,
                 End::Transfer(result) => values::transfer(py, &result)?,
             };
             (true, value)

@@ -5,25 +5,27 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
 use serde_json::from_str;
 use xdfs::store::MemStore;
 use xdfs::{
     Call, Client, Fault, FileCopy, FileRange, Job, JobPlace, LocalPlace, OpenOptions, Queue,
-    QueueOptions, RemotePlace, Silent, SyncJob, Transfer, TransferOptions, TransferRoute, TreeJob,
-    Way,
+    QueueOptions, RemotePlace, Silent, SmallSource, SyncJob, Transfer, TransferOptions,
+    TransferRoute, TreeJob, Way,
 };
 
 use crate::fault::{Owner, raised};
-use crate::file::OpenFile;
+use crate::file::{OpenFile, bytes_of};
 use crate::gate::Gate;
 use crate::operation::{Operation, Waiting, Work};
 use crate::settings::{self, Connector};
 use crate::values::checksum_kind;
 use crate::waiting::{locked, run};
 
-/// Transfers at a time: a session has 16 files open for them, some of which are about to be closed.
-const TRANSFERS_MAX: usize = 12;
+/// Transfers at a time: a session has 16 files open for them, of which packs of small files take 4,
+/// and some are about to be closed.
+const TRANSFERS_MAX: usize = 10;
 /// Files at a time of which ranges are read: a session has as many slots for calls.
 const FILES_MAX: usize = 128;
 
@@ -34,8 +36,8 @@ pub(crate) struct Session {
     owner: Owner,
     place: RemotePlace,
     connector: Connector,
-    /// Turns of transfers, and of files of which ranges are read.
-    gates: [Gate; 2],
+    /// Turns of transfers, of files of which ranges are read, and of operations on small files.
+    gates: [Gate; 3],
     /// `None` once it was closed.
     client: Mutex<Option<Arc<Client>>>,
 }
@@ -127,6 +129,13 @@ impl Session {
         Ok(Operation::from(Work::Job(started)))
     }
 
+    fn send_all_small(&self, files: Vec<(SmallSource, Vec<u8>)>) -> PyResult<Operation> {
+        self.in_turn(&self.gates[2], move |client| {
+            let started = client.send_small_files(files)?;
+            Ok(Work::Small(started, false))
+        })
+    }
+
     /// The places of a job: a path here and one there, or the other way round.
     fn ends(&self, here: &[u8], there: &[u8], is_upload: bool) -> PyResult<[JobPlace; 2]> {
         let here = JobPlace::Local(local(here)?);
@@ -158,7 +167,7 @@ impl Session {
             owner: Owner::here(),
             place,
             connector,
-            gates: [TRANSFERS_MAX, FILES_MAX].map(Gate::new),
+            gates: [TRANSFERS_MAX, FILES_MAX, 1].map(Gate::new),
             client: Mutex::new(Some(client)),
         })
     }
@@ -378,10 +387,7 @@ impl Session {
         // A name that ends in a slash keeps a file out of a directory.
         const NAME: &[u8] = b"bytes/";
         let options: TransferOptions = options(options_json)?;
-        let bytes = match bytes.cast::<PyBytes>() {
-            Ok(bytes) => bytes.as_bytes().to_vec(),
-            Err(_) => pyo3::buffer::PyBuffer::<u8>::get(bytes)?.to_vec(py)?,
-        };
+        let bytes = bytes_of(py, bytes)?;
         let target = target.to_vec();
         self.transfer(move |client| {
             let store = MemStore::new();
@@ -394,6 +400,50 @@ impl Session {
         let options: TransferOptions = options(options_json)?;
         let (source, target) = (source.to_vec(), LocalPlace::Path(local(target)?));
         self.transfer(move |client| client.download(&source, &target, &options))
+    }
+
+    /// Reads small files into memory. Others are left out.
+    fn read_small(&self, paths: Vec<PyBackedBytes>) -> PyResult<Operation> {
+        let paths = paths.iter().map(|path| path.to_vec()).collect();
+        self.in_turn(&self.gates[2], move |client| {
+            let started = client.read_small_files(paths)?;
+            Ok(Work::Small(started, true))
+        })
+    }
+
+    /// Fetches small files, each with its path there and its path here. Others are left out.
+    fn fetch_small(&self, files: Vec<(PyBackedBytes, PyBackedBytes)>) -> PyResult<Operation> {
+        let files = files.iter();
+        let files: PyResult<_> = files
+            .map(|(there, here)| Ok((there.to_vec(), local(here)?)))
+            .collect();
+        let files = files?;
+        self.in_turn(&self.gates[2], move |client| {
+            let started = client.fetch_small_files(files)?;
+            Ok(Work::Small(started, false))
+        })
+    }
+
+    /// Sends small files, each with its path here and its path there. Others are left out.
+    fn send_small(&self, files: Vec<(PyBackedBytes, PyBackedBytes)>) -> PyResult<Operation> {
+        let files = files.iter();
+        let files: PyResult<_> = files
+            .map(|(here, there)| Ok((SmallSource::Path(local(here)?), there.to_vec())))
+            .collect();
+        self.send_all_small(files?)
+    }
+
+    /// Sends bytes to small files. Others are left out.
+    fn write_small(
+        &self,
+        py: Python<'_>,
+        files: Vec<(Bound<'_, PyAny>, PyBackedBytes)>,
+    ) -> PyResult<Operation> {
+        let files = files.iter();
+        let files: PyResult<_> = files
+            .map(|(bytes, there)| Ok((SmallSource::Bytes(bytes_of(py, bytes)?), there.to_vec())))
+            .collect();
+        self.send_all_small(files?)
     }
 
     /// Copies a tree: from `here` to `there`, or the other way round.

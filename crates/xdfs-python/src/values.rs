@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use xdfs::{
     Answer, Attributes, ChecksumKind, DigestValue, FileRanges, JobEvent, JobResult, Progress,
-    SyncResult, TransferResult, TreeResult,
+    SmallFile, SyncResult, TransferResult, TreeResult,
 };
 
 use crate::fault::exception;
@@ -69,6 +69,23 @@ pub(crate) fn ranges(py: Python<'_>, read: FileRanges) -> Value<'_> {
     Ok((PyList::new(py, ranges)?, info)
         .into_pyobject(py)?
         .into_any())
+}
+
+/// The bytes of each file, or its size; `None` of one that was not moved.
+pub(crate) fn small_files(
+    py: Python<'_>,
+    moved: Vec<Option<SmallFile>>,
+    is_read: bool,
+) -> Value<'_> {
+    let files = PyList::empty(py);
+    for file in moved {
+        match file {
+            Some(file) if is_read => files.append(PyBytes::new(py, &file.content))?,
+            Some(file) => files.append(file.bytes)?,
+            None => files.append(py.None())?,
+        }
+    }
+    Ok(files.into_any())
 }
 
 fn digest(value: &DigestValue) -> Option<String> {

@@ -61,6 +61,56 @@ def fs(server):
     fs.close()
 
 
+def _made(folder, name):
+    """A key pair."""
+    make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
+    subprocess.run(make, check=True)
+    return (folder / f"{name}.pub").read_text()
+
+
+@pytest.fixture
+def ssh_server(tmp_path):
+    """A real sshd with keys of its own: its port, and the settings of a client for it."""
+    import pathlib
+    import socket
+    import time
+
+    program = os.environ.get("XDFS_PROGRAM", "")
+    if not os.path.exists(program):
+        pytest.skip("the program xdfs isn't built, which ssh has to start")
+    sshd = "/usr/sbin/sshd"
+    if not all(map(os.path.exists, (sshd, "/usr/bin/ssh", "/usr/bin/ssh-keygen"))):
+        pytest.skip("it needs openssh-server and openssh-client")
+    if os.getuid() == 0:
+        # The service of the system makes it at its start.
+        pathlib.Path("/run/sshd").mkdir(exist_ok=True)
+    folder = tmp_path / "ssh"
+    folder.mkdir(mode=0o700)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    (folder / "known").write_text(f"tested {_made(folder, 'host')}")
+    (folder / "authorized").write_text(_made(folder, "user"))
+    (folder / "sshd_config").write_text(
+        f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {folder}/host\n"
+        f"AuthorizedKeysFile {folder}/authorized\nStrictModes no\nUsePAM no\nPidFile none\n"
+        "PermitRootLogin yes\n"
+    )
+    (folder / "ssh_config").write_text(
+        f"HostKeyAlias tested\nIdentityFile {folder}/user\nIdentitiesOnly yes\nBatchMode yes\n"
+        f"StrictHostKeyChecking yes\nUserKnownHostsFile {folder}/known\n"
+    )
+    log = folder / "log"
+    command = [sshd, "-D", "-f", str(folder / "sshd_config"), "-E", str(log)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
+        end = time.monotonic() + 60
+        while not (log.exists() and "Server listening" in log.read_text()):
+            assert process.poll() is None and time.monotonic() < end, log.read_text()
+            time.sleep(0.01)
+        yield port, {"ssh": f"ssh -F '{folder}/ssh_config'", "remote_program": program}
+        process.terminate()
+
+
 def pytest_terminal_summary(terminalreporter):
     """Says the result as Rust's test harness does."""
     stats = terminalreporter.stats

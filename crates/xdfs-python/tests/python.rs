@@ -84,6 +84,8 @@ fn run(crate_folder: &Path, filters: &[String]) -> Result<bool, Unable> {
         .arg(crate_folder)
         .arg(crate_folder.join("tests"))
         .env("PYTHONPATH", &site)
+        // For what ssh starts; it is there if the whole workspace is tested.
+        .env("XDFS_PROGRAM", deps.with_file_name(program_name()))
         .env("PYTHONDONTWRITEBYTECODE", "1");
     if !filters.is_empty() {
         pytest.args(["-k", &filters.join(" or ")]);
@@ -92,6 +94,13 @@ fn run(crate_folder: &Path, filters: &[String]) -> Result<bool, Unable> {
     let status = status.map_err(|error| Unable::ToRun(format!("can't run pytest: {error}")))?;
     // No test has such a name.
     Ok(status.success() || status.code() == Some(5))
+}
+
+fn program_name() -> &'static str {
+    match cfg!(windows) {
+        true => "xdfs.exe",
+        false => "xdfs",
+    }
 }
 
 /// The interpreter of an environment with what the tests need, which is made if it isn't there, or

@@ -36,6 +36,16 @@ def test_everything_is_awaited(server, root, tmp_path):
             assert await client.exists("folder/file") and not await client.exists("file")
             assert await client.read("folder/file", -3) == source.read_bytes()[-3:]
             assert (await client.sum("folder/file")).kind == "blake3"
+            await client.symlink("file", "folder/link")
+            assert await client.readlink("folder/link") == "file"
+            await client.link("folder/file", "folder/hard")
+            await client.chmod("folder/file", 0o640)
+            await client.utime("folder/file", mtime_ns=10**18)
+            await client.truncate("folder/hard", 2 * MEGA)
+            info = await client.stat("folder/file")
+            assert (info.mode, info.links, info.size) == (0o640, 2, 2 * MEGA)
+            await client.remove("folder/hard")
+            await client.remove("folder/link")
             assert (await client.download_tree("folder", tmp_path / "tree")).files == 1
             assert (await client.sync_to(tmp_path / "tree", "folder")).files == 0
             assert await client.rmtree("folder") == 2

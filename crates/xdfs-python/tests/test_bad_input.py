@@ -197,6 +197,166 @@ def test_an_interrupt_ends_every_wait(server, root, tmp_path, what):
     os.close(writer)
 
 
+STALLED = {  # while the server does nothing any more
+    "a call": "client.list()",
+    "ranges": "client.read_ranges('file', [(0, 5)])",
+    "events": "list(client.begin.upload_bytes(b'x', 'y'))",
+    "a tree from there": "client.download_tree('.', sys.argv[2] + '/back')",
+    "a synchronisation": "client.sync_to(sys.argv[2], 'x')",
+    "opening a file": "client.open('file')",
+    "reading a file": "file.read(10)",
+    "making a file durable": "file.sync()",
+    "flushing a file": "file.write(b'x'); file.flush()",
+    "closing a file": "file.write(b'x'); file.close()",
+    "the attributes of a file": "file.stat()",
+    "closing a queue": "queue.upload(sys.argv[2] + '/large', 'x'); queue.close()",
+    "fsspec": "fs.cat('/file')",
+    "many small files": "fs.cat(['/file'] + [f'/{n}' for n in range(100)])",
+    "opening a session by ssh": "xdfs.Client('ssh://host/', ssh='sh -c \\'exec sleep 20 2>/dev/null\\'')",
+}
+STALLED_PROGRAM = """
+import fsspec, glob, os, signal, sys, xdfs
+client = xdfs.Client(sys.argv[1], insecure=True)
+fs, _ = fsspec.core.url_to_fs(sys.argv[1], insecure=True)
+fs.ls('/')
+file = client.open_raw('file', 'r+')
+queue = client.queue()
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+os.kill(int(sys.argv[3]), signal.SIGSTOP)
+# Each of its threads.
+states = {''}
+while states != {'T'}:
+    tasks = glob.glob(f'/proc/{sys.argv[3]}/task/*/stat')
+    states = {open(task).read().rpartition(')')[2].split()[0] for task in tasks}
+try:
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    {work}
+except KeyboardInterrupt:
+    print('interrupted', flush=True)
+    os._exit(0)
+print('went through', flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("what", STALLED)
+def test_an_interrupt_ends_waits_for_a_server_that_stalls(far_server, tmp_path, what):
+    process, url = far_server
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "large").write_bytes(bytes(1 << 20))
+    code = STALLED_PROGRAM.replace("{work}", STALLED[what])
+    args = [sys.executable, "-c", code, url, str(tree), str(process.pid)]
+    ended = subprocess.run(args, capture_output=True, text=True, timeout=100)
+    assert ended.stdout == "interrupted\n" and "panicked" not in ended.stderr, ended.stderr
+
+
+METHODS = {  # with arguments that are right
+    "upload": ("{here}", "x"),
+    "upload_bytes": (b"x", "x"),
+    "download": ("file", "{here}2"),
+    "upload_tree": ("{here}", "x"),
+    "download_tree": ("x", "{here}2"),
+    "sync_to": ("{here}", "x"),
+    "sync_from": ("x", "{here}2"),
+    "read": ("file", 0, 1),
+    "read_ranges": ("file", [(0, 1)]),
+    "stat": ("file",),
+    "exists": ("file",),
+    "list": ("",),
+    "mkdir": ("x",),
+    "remove": ("x",),
+    "rmdir": ("x",),
+    "rmtree": ("x",),
+    "rename": ("file", "x"),
+    "copy": ("file", "x"),
+    "link": ("file", "x"),
+    "symlink": ("file", "x"),
+    "readlink": ("x",),
+    "chmod": ("file", 0o600),
+    "utime": ("file",),
+    "truncate": ("file", 1),
+    "df": ("",),
+    "sum": ("file", "blake3"),
+    "open": ("file", "r"),
+    "open_raw": ("file", "r"),
+    "queue": (1,),
+}
+KEYWORDS = {  # the types that each takes
+    "mode": "number",
+    "parents": "flag",
+    "follow": "flag",
+    "atime_ns": "number",
+    "mtime_ns": "number",
+    "offset": "number",
+    "length": "number",
+    "permissions": "number",
+}
+
+
+def test_every_argument_has_its_type(client, root, tmp_path):
+    import inspect
+
+    (root / "file").write_bytes(b"content")
+    here = tmp_path / "here"
+    here.write_bytes(b"x")
+    named = {name for name, kind in vars(xdfs.Client).items() if inspect.isfunction(kind)}
+    assert {name for name in named if not name.startswith("_")} == {*METHODS, "close"}
+    for name, right in METHODS.items():
+        method = getattr(client, name)
+        right = [one.format(here=here) if isinstance(one, str) else one for one in right]
+        for at in range(len(right)):
+            # An array of bytes is data, and a number may stand for a mode or a position.
+            for wrong in (object(), 1.5, ["x"], {"x": 1}):
+                with pytest.raises((TypeError, ValueError, BufferError)):
+                    method(*right[:at], wrong, *right[at + 1 :])
+                    pytest.fail(f"{name}: argument {at} may be {wrong!r}")
+        for keyword, parameter in inspect.signature(method).parameters.items():
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and keyword in KEYWORDS:
+                for wrong in ("1", object(), 1.5):
+                    with pytest.raises(TypeError):
+                        method(*right, **{keyword: wrong})
+                        pytest.fail(f"{name}: {keyword} may be {wrong!r}")
+    assert [info.name for info in client.list()] == ["file"]
+    assert (root / "file").read_bytes() == b"content" and not list(tmp_path.glob("here2*"))
+
+
+def test_exceptions_in_every_kind_of_callback(client, server, root, tmp_path):
+    import asyncio
+
+    from fsspec.callbacks import Callback
+
+    from xdfs.fsspec import XdfsFileSystem
+
+    source = tmp_path / "tree"
+    source.mkdir()
+    (source / "file").write_bytes(bytes(32 << 20))
+
+    def fails(*args, **kwargs):
+        raise KeyError("mine")
+
+    async def awaited():
+        async with xdfs.AsyncClient(server.url, insecure=True) as client:
+            await client.upload(source / "file", "a", progress=fails, rate=8 * MEGA)
+
+    class Failing(Callback):
+        call = fails
+
+    fs = XdfsFileSystem("127.0.0.1", server.port, insecure=True, skip_instance_cache=True)
+    for use in (
+        lambda: client.upload_tree(source, "b", progress=fails, rate=8 * MEGA),
+        lambda: client.sync_to(source, "c", progress=fails, rate=8 * MEGA),
+        lambda: asyncio.run(awaited()),
+        lambda: xdfs.tune(server.url, insecure=True, on_sample=fails),
+        lambda: fs.put(str(source / "file"), "/d", callback=Failing()),
+        lambda: fs.get("/", str(tmp_path / "back"), recursive=True, callback=Failing()),
+    ):
+        with pytest.raises(KeyError, match="mine"):
+            use()
+    assert len(client.list()) <= 3
+    fs.close()
+
+
 def test_after_a_fork_a_client_is_refused(client):
     client.upload_bytes(b"x", "file")
     file = client.open_raw("file")

@@ -262,3 +262,125 @@ def test_an_asynchronous_instance(server, root):
         fs.client.stop()
 
     asyncio.run(main())
+
+
+def test_many_small_files_travel_together(fs, root, tmp_path):
+    values = {f"/many/{n % 9}/file{n}": os.urandom(n * 31 % 5000) for n in range(500)}
+    values["/many/large"] = os.urandom(2 << 20)
+    values["/many/view"] = memoryview(bytearray(b"view"))
+    fs.pipe(values)
+    for name, value in values.items():
+        assert (root / name[1:]).read_bytes() == value
+    (root / "many/link").symlink_to("0/file9")
+    (root / "many/empty").mkdir()
+    assert fs.cat(list(values)) == values
+    found = fs.cat("/many/0/*")
+    assert found == {name: value for name, value in values.items() if name.startswith("/many/0/")}
+    back = tmp_path / "back"
+    fs.get("/many/", str(back), recursive=True)
+    for name, value in values.items():
+        assert (back / name[6:]).read_bytes() == value
+    assert (back / "link").read_bytes() == values["/many/0/file9"]
+    assert (back / "empty").is_dir() and not (back / "link").is_symlink()
+    fs.put(f"{back}/", "/again/", recursive=True)
+    assert sorted(fs.find("/again")) == sorted(f"/again/{name[6:]}" for name in fs.find("/many"))
+    for name, value in values.items():
+        assert (root / "again" / name[6:]).read_bytes() == value
+    fs.put([str(back / name[6:]) for name in values], [f"/flat/{n}" for n in range(len(values))])
+    assert (root / "flat/500").read_bytes() == values["/many/large"]
+
+
+def test_what_packs_leave_is_moved_one_by_one(fs, root, tmp_path):
+    names = [f"/f{n}" for n in range(100)]
+    fs.pipe(dict.fromkeys(names, b"x"))
+    with pytest.raises(FileNotFoundError):
+        fs.cat([*names, "/none"])
+    found = fs.cat([*names, "/none"], on_error="return")
+    assert len(found) == 101 and isinstance(found["/none"], FileNotFoundError)
+    assert fs.cat([*names, "/none"], on_error="omit") == dict.fromkeys(names, b"x")
+    assert fs.cat(names, start=1, end=5) == dict.fromkeys(names, b"")
+    with pytest.raises(FileNotFoundError):
+        fs.get([*names, "/none"], str(tmp_path / "all"))
+    # A name that is a directory, one that exists, and a link on the way.
+    (root / "taken/x").mkdir(parents=True)
+    (root / "real").mkdir()
+    (root / "link").symlink_to("real")
+    with pytest.raises(OSError):
+        fs.pipe({**dict.fromkeys(names, b"y"), "/taken/x": b"y"})
+    assert fs.cat("/f99") == b"y"
+    with pytest.raises(FileExistsError):
+        fs.pipe(dict.fromkeys(names, b"z"), mode="create")
+    assert fs.cat("/f99") == b"y"
+    fs.pipe({f"/link/{n}": b"z" for n in range(50)} | {"/f1": b"w"})
+    assert (root / "real/49").read_bytes() == b"z" and (root / "f1").read_bytes() == b"w"
+    fs.auto_mkdir = False
+    with pytest.raises(FileNotFoundError):
+        fs.pipe({f"/no/{n}": b"z" for n in range(50)})
+    assert not fs.exists("/no")
+
+
+def test_progress_of_many_files_is_counted(fs, root, tmp_path):
+    for number in range(100):
+        (tmp_path / f"{number}").write_bytes(b"x" * number)
+    (tmp_path / "large").write_bytes(bytes(1 << 20))
+    for move in (
+        lambda callback: fs.put(f"{tmp_path}/*", "/there/", callback=callback),
+        lambda callback: fs.get("/there/*", f"{tmp_path}/back/", callback=callback),
+    ):
+        callback = Callback()
+        move(callback)
+        assert (callback.size, callback.value) == (101, 101)
+    assert (tmp_path / "back/99").read_bytes() == b"x" * 99
+
+
+def test_many_files_of_a_server_that_dies(far_server, tmp_path):
+    process, url = far_server
+    fs, _ = fsspec.core.url_to_fs(url, insecure=True, skip_instance_cache=True)
+    fs.pipe({f"/{n}": b"x" for n in range(100)})
+    process.kill()
+    process.wait(60)
+    for use in (
+        lambda: fs.cat([f"/{n}" for n in range(100)]),
+        lambda: fs.get([f"/{n}" for n in range(100)], [f"{tmp_path}/{n}" for n in range(100)]),
+        lambda: fs.pipe({f"/{n}": b"y" for n in range(100)}),
+    ):
+        with pytest.raises(OSError):
+            use()
+    assert isinstance(fs.cat(["/1"] * 2 + ["/2"], on_error="return")["/1"], OSError)
+
+
+def test_a_server_that_ssh_starts(ssh_server, tmp_path):
+    port, settings = ssh_server
+    at = f"ssh+xdfs://127.0.0.1:{port}{tmp_path}"
+    (tmp_path / "file").write_bytes(b"content")
+    with fsspec.open(f"{at}/file", **settings) as file:
+        assert file.read() == b"content"
+    with fsspec.open(f"{at}/new/written", "wb", **settings) as file:
+        file.write(b"x" * 3_000_000)
+    assert (tmp_path / "new/written").stat().st_size == 3_000_000
+    fs, path = fsspec.core.url_to_fs(f"{at}/many", skip_instance_cache=True, **settings)
+    assert isinstance(fs, SshXdfsFileSystem) and path == f"{tmp_path}/many"
+    values = {f"{path}/{n}": bytes([n]) for n in range(200)}
+    fs.pipe(values)
+    assert fs.cat(list(values)) == values
+    assert fs.unstrip_protocol(path) == f"{at}/many"
+    fs.mv(f"{path}/7", f"{path}/seven")
+    assert (tmp_path / "many/seven").read_bytes() == b"\x07"
+    with pytest.raises(FileNotFoundError):
+        fs.cat(f"{path}/7")
+    again = pickle.loads(pickle.dumps(fs))
+    assert again.cat(f"{path}/8") == b"\x08"
+    for one in (fs, again):
+        one.close()
+
+
+def test_an_ssh_that_refuses_is_a_fault(ssh_server, tmp_path):
+    port, settings = ssh_server
+    fs = SshXdfsFileSystem("127.0.0.1", port, skip_instance_cache=True, **settings)
+    fs._settings["remote_program"] = str(tmp_path / "none")
+    with pytest.raises(OSError):
+        fs.ls("/")
+    (tmp_path / "ssh/authorized").write_text("")
+    other = SshXdfsFileSystem("127.0.0.1", port, skip_instance_cache=True, **settings)
+    with pytest.raises(OSError):
+        other.ls("/")

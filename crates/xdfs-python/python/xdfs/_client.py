@@ -225,6 +225,8 @@ class Client(_Session):
 
     def open_raw(self, path: Path, mode: str = "r", *, permissions: int | None = None) -> RemoteFile:
         """Opens a file without the buffers of ``io``."""
+        if not isinstance(mode, str):
+            raise TypeError(f"mode: a str is needed, not {type(mode).__name__}")
         mode = mode.replace("b", "", 1)
         there = self.begin.path(path)
         raw = self._session.open(there, raw_flags(mode), permissions)
@@ -240,6 +242,8 @@ class Client(_Session):
         newline: str | None = None,
     ) -> Any:
         """Opens a file as the ``open`` of Python does, with its modes."""
+        if not isinstance(mode, str):
+            raise TypeError(f"mode: a str is needed, not {type(mode).__name__}")
         is_text = "b" not in mode
         if is_text is False and (encoding or errors or newline):
             raise ValueError("binary mode takes no encoding, errors or newline")
@@ -364,6 +368,37 @@ class AsyncClient(_Session):
     async def copy(self, source: Path, target: Path, *, overwrite: bool = False) -> int:
         """Copies a file within the server, and returns the number of bytes."""
         return await self.begin.copy(source, target, overwrite=overwrite)
+
+    async def link(self, existing: Path, path: Path) -> None:
+        """Makes a hard link."""
+        await self.begin.link(existing, path)
+
+    async def symlink(self, target: Path, path: Path) -> None:
+        """Makes a symbolic link."""
+        await self.begin.symlink(target, path)
+
+    async def readlink(self, path: Path) -> str:
+        """The target of a symbolic link."""
+        return await self.begin.readlink(path)
+
+    async def chmod(self, path: Path, mode: int) -> None:
+        """Sets permission bits."""
+        await self.begin.chmod(path, mode)
+
+    async def utime(
+        self,
+        path: Path,
+        *,
+        atime_ns: int | None = None,
+        mtime_ns: int | None = None,
+        follow: bool = True,
+    ) -> None:
+        """Sets times; ``None`` keeps one."""
+        await self.begin.utime(path, atime_ns=atime_ns, mtime_ns=mtime_ns, follow=follow)
+
+    async def truncate(self, path: Path, length: int) -> None:
+        """Sets the length of a file."""
+        await self.begin.truncate(path, length)
 
     async def df(self, path: Path = "") -> Space:
         """The space of a file system."""

@@ -117,6 +117,10 @@ class RemoteFile(io.RawIOBase):
             return
         try:
             super().close()
+        except KeyboardInterrupt:
+            # The user has waited long enough.
+            self._raw.abandon()
+            raise
         finally:
             try:
                 self._raw.close()

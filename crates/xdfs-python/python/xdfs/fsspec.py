@@ -18,11 +18,12 @@ all of them do at its end. Nothing is cached but the blocks of open files.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import datetime
 import os
 import posixpath
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import quote, quote_from_bytes, unquote_to_bytes, urlsplit
 
@@ -33,7 +34,21 @@ from fsspec.spec import AbstractBufferedFile
 from ._begin import Begin
 from ._client import Client
 from ._errors import IsDirectory, NotDirectory
+from ._operation import Operation
 from ._types import FileInfo, Progress
+
+#: So many files are worth an operation for all of them, which travel in packs if they are small.
+_MANY = 32
+#: Files of one such operation, and bytes that one sends from memory.
+_FILES_AT_ONCE = 2048
+_BYTES_AT_ONCE = 64 << 20
+#: Larger files don't travel in packs.
+_SMALL = 512 << 10
+
+#: The list that takes the names of single files, while fsspec finds out which ones are meant.
+_PLAN: contextvars.ContextVar[list[tuple[Any, Any]] | None] = contextvars.ContextVar(
+    "xdfs_plan", default=None
+)
 
 
 class XdfsFileSystem(AsyncFileSystem):
@@ -185,6 +200,68 @@ class XdfsFileSystem(AsyncFileSystem):
         path = self._strip_protocol(path)
         return await self._begin.read(path, start or 0, end)
 
+    async def _cat(
+        self,
+        path: Any,
+        recursive: bool = False,
+        on_error: str = "raise",
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """The content of files. Many small ones travel together."""
+        paths = await self._expand_path(path, recursive=recursive)
+        contents: list[Any] = [None] * len(paths)
+        if len(paths) >= _MANY and kwargs.get("start") is None and kwargs.get("end") is None:
+            names = [os.fsencode(one) for one in paths]
+            contents = await self._in_parts(lambda session: session.read_small, names)
+
+        async def read(at: int) -> None:
+            try:
+                contents[at] = await self._cat_file(paths[at], **kwargs)
+            except Exception as error:
+                contents[at] = error
+
+        rest = [read(at) for at, content in enumerate(contents) if content is None]
+        await self._some(batch_size, rest)
+        errors = [content for content in contents if isinstance(content, Exception)]
+        if on_error == "raise" and errors:
+            raise errors[0]
+        is_one = len(paths) == 1 and not isinstance(path, list)
+        if is_one and paths[0] == self._strip_protocol(path):
+            return contents[0]
+        return {
+            name: content
+            for name, content in zip(paths, contents)
+            if on_error != "omit" or not isinstance(content, Exception)
+        }
+
+    async def _in_parts(
+        self,
+        method: Callable[[Any], Callable[[list[Any]], Any]],
+        files: list[Any],
+        moved: Callable[[int], object] = lambda count: None,
+    ) -> list[Any]:
+        """Moves small files, so many at a time; ``None`` stands for one that wasn't moved."""
+        results: list[Any] = []
+        at = 0
+        while at < len(files):
+            end, size = at, 0
+            while end < min(at + _FILES_AT_ONCE, len(files)) and size <= _BYTES_AT_ONCE:
+                content = files[end][0] if isinstance(files[end], tuple) else b""
+                size += 0 if isinstance(content, bytes) else content.nbytes
+                end += 1
+            part = files[at:end]
+            try:
+                raw = method(self.client._session)(part)
+                done = await Operation(raw, lambda value: value)
+            except OSError:
+                # Each of them gets its own verdict, perhaps in another session.
+                done = [None] * len(part)
+            moved(len(done) - done.count(None))
+            results += done
+            at = end
+        return results
+
     async def _cat_ranges(
         self,
         paths: list[str],
@@ -231,11 +308,86 @@ class XdfsFileSystem(AsyncFileSystem):
             async with limit:
                 return await coroutine
 
-        return await asyncio.gather(*map(limited, coroutines))
+        tasks = [asyncio.ensure_future(limited(coroutine)) for coroutine in coroutines]
+        try:
+            return await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
+    async def _get(
+        self,
+        rpath: Any,
+        lpath: Any,
+        recursive: bool = False,
+        callback: Any = DEFAULT_CALLBACK,
+        maxdepth: int | None = None,
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Fetches files. Many small ones travel together."""
+        find = super()._get(rpath, lpath, recursive=recursive, maxdepth=maxdepth, batch_size=-1)
+        pairs = await self._planned(find)
+
+        def method(session: Any) -> Any:
+            return session.fetch_small
+
+        def pair(there: Any, here: Any) -> Any:
+            if not isinstance(here, (str, bytes, os.PathLike)):
+                return None
+            return os.fsencode(self._strip_protocol(there)), os.fsencode(os.path.abspath(here))
+
+        files = [pair(*one) for one in pairs]
+        return await self._move(pairs, files, method, self._get_file, callback, batch_size, kwargs)
+
+    async def _planned(self, finding: Any) -> list[tuple[Any, Any]]:
+        """The files that fsspec would move one by one."""
+        pairs: list[tuple[Any, Any]] = []
+        token = _PLAN.set(pairs)
+        try:
+            await finding
+        finally:
+            _PLAN.reset(token)
+        return pairs
+
+    async def _move(
+        self,
+        pairs: list[tuple[Any, Any]],
+        files: list[Any],
+        method: Callable[[Any], Callable[[list[Any]], Any]] | None,
+        single: Callable[..., Any],
+        callback: Any,
+        batch_size: int | None,
+        options: dict[str, Any],
+    ) -> None:
+        """Moves files, many small ones together, and the rest one by one."""
+        callback.set_size(len(pairs))
+        at_once = [at for at, file in enumerate(files) if file is not None]
+        if method is None or len(at_once) < _MANY:
+            at_once = []
+        small = [files[at] for at in at_once]
+        done = await self._in_parts(method, small, callback.relative_update) if method else []
+        moved = {at for at, size in zip(at_once, done) if size is not None}
+        branch = callback.branch_coro(single)
+
+        async def move(one: Any, other: Any) -> None:
+            await branch(one, other, **options)
+            callback.relative_update(1)
+
+        if batch_size == -1:
+            batch_size = len(pairs) or None
+        rest = [move(*pair) for at, pair in enumerate(pairs) if at not in moved]
+        await self._some(batch_size, rest)
 
     async def _get_file(
         self, rpath: str, lpath: str, callback: Any = DEFAULT_CALLBACK, **kwargs: Any
     ) -> None:
+        plan = _PLAN.get()
+        if plan is not None:
+            plan.append((rpath, lpath))
+            return
         rpath = self._strip_protocol(rpath)
         if hasattr(lpath, "write"):
             lpath.write(await self._cat_file(rpath))
@@ -259,6 +411,52 @@ class XdfsFileSystem(AsyncFileSystem):
             await self._begin.mkdir(self._parent(path), parents=True)
             return await write()
 
+    async def _pipe(
+        self, path: Any, value: Any = None, batch_size: int | None = None, **kwargs: Any
+    ) -> None:
+        """Writes bytes to files. Many small ones travel together."""
+        values = {path: value} if isinstance(path, str) else path
+        pairs = list(values.items())
+        files: list[Any] = []
+        for name, content in pairs:
+            view = memoryview(content)
+            is_small = view.nbytes <= _SMALL and view.c_contiguous
+            target = os.fsencode(self._strip_protocol(name))
+            files.append((view.cast("B"), target) if is_small else None)
+        method = self._sends(lambda session: session.write_small, kwargs)
+        await self._move(
+            pairs, files, method, self._piped, DEFAULT_CALLBACK, batch_size, kwargs
+        )
+
+    async def _piped(self, path: str, value: Any, callback: Any = None, **kwargs: Any) -> None:
+        await self._pipe_file(path, value, **kwargs)
+
+    def _sends(self, method: Any, options: dict[str, Any]) -> Any:
+        """The method that sends many files, if it does what is wanted."""
+        # Packs replace files, and make directories.
+        replaces = options.get("mode", "overwrite") == "overwrite"
+        return method if replaces and self.auto_mkdir else None
+
+    async def _put(
+        self,
+        lpath: Any,
+        rpath: Any,
+        recursive: bool = False,
+        callback: Any = DEFAULT_CALLBACK,
+        batch_size: int | None = None,
+        maxdepth: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Sends files. Many small ones travel together."""
+        find = super()._put(lpath, rpath, recursive=recursive, maxdepth=maxdepth, batch_size=-1)
+        pairs = await self._planned(find)
+        files = [
+            (os.fsencode(os.path.abspath(here)), os.fsencode(self._strip_protocol(there)))
+            for here, there in pairs
+        ]
+        method = self._sends(lambda session: session.send_small, kwargs)
+        return await self._move(pairs, files, method, self._put_file, callback, batch_size, kwargs)
+
     async def _pipe_file(
         self, path: str, value: Any, mode: str = "overwrite", **kwargs: Any
     ) -> None:
@@ -279,6 +477,10 @@ class XdfsFileSystem(AsyncFileSystem):
         mode: str = "overwrite",
         **kwargs: Any,
     ) -> None:
+        plan = _PLAN.get()
+        if plan is not None:
+            plan.append((lpath, rpath))
+            return
         rpath = self._strip_protocol(rpath)
         if os.path.isdir(lpath):
             await self._makedirs(rpath, exist_ok=True)
@@ -510,7 +712,7 @@ class XdfsFile(AbstractBufferedFile):
         return self.fs.cat_file(self.path, start=start, end=end)
 
     def _upload_chunk(self, final: bool = False) -> bool:
-        self._written.write(self.buffer.getbuffer())
+        self._written.write(self.buffer.getvalue())
         if final:
             self._written.sync()
             self._written.close()
