@@ -5,16 +5,21 @@
 
 Rivals are the program xdfs itself, the local file system of fsspec, and its sftp file system by
 paramiko, for which an sshd of this machine is started with keys of its own. The link of 20 ms is a
-relay in this process, the same for both sides. Rows are medians over `--turns`.
+relay in this process, the same for both sides. Rows are medians over `--turns`. Without `--folder`
+the files go where temporary files do: 15 GB at a time. It ends by itself after `--limit` seconds.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import faulthandler
 import os
 import pathlib
 import queue
 import resource
+import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -38,6 +43,9 @@ def arguments():
     parser.add_argument("--memory-size", type=int, default=10_000, help="MB of the file for memory")
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--chunks", type=int, default=2000)
+    parser.add_argument("--rival-chunks", type=int, default=200, help="chunks of the rival")
+    parser.add_argument("--samples", type=int, default=50_000, help="of the data loader")
+    parser.add_argument("--limit", type=float, default=540, help="seconds after which it ends")
     parser.add_argument("--delay", type=float, default=20, help="ms of a round trip")
     parser.add_argument("rows", nargs="*", help="rows whose names have one of these words")
     return parser.parse_args()
@@ -158,6 +166,14 @@ class Site:
             skip_instance_cache=True,
         )
 
+    def clear(self):
+        """Removes the files of a row."""
+        for place in (self.folder, self.served):
+            for path in place.iterdir():
+                if path.name in ("ssh", "served"):
+                    continue
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
     def close(self):
         for process in self.processes:
             process.terminate()
@@ -220,41 +236,92 @@ def small_files(site):
     for name in names:
         (folder / name).write_bytes(os.urandom(4000))
     fs, local = site.xdfs(), fsspec.filesystem("file")
-    own = median(site.args.turns, lambda _: fs.cat([f"/small/{name}" for name in names]))
-    other = median(site.args.turns, lambda _: local.cat([str(folder / name) for name in names]))
+    turns = site.args.turns
+    own = median(turns, lambda _: fs.cat([f"/small/{name}" for name in names]))
+    other = median(turns, lambda _: local.cat([str(folder / name) for name in names]))
     yield f"cat of {len(names):,} small files, rate beside local files", other / own, 0.3
+    here = site.folder / "got"
+    own = median(turns, lambda n: fs.get("/small/", f"{here}{n}", recursive=True))
+    other = median(turns, lambda n: local.get(f"{folder}/", f"{here}-local{n}", recursive=True))
+    yield f"get of {len(names):,} small files, rate beside local files", other / own, 0.3
+    own = median(turns, lambda n: fs.put(f"{folder}/", f"/put-small{n}", recursive=True))
+    other = median(turns, lambda n: local.put(f"{folder}/", f"{here}-put{n}", recursive=True))
+    yield f"put of {len(names):,} small files, rate beside local files", other / own, 0.3
+
+
+def small_trees(site):
+    import xdfs
+
+    tree = site.folder / "tree"
+    for number in range(site.args.files):
+        path = tree / f"{number % 50}" / f"{number:05}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(4000))
+    base = f"xdfs://127.0.0.1:{site.port}/tree"
+    turns = site.args.turns
+    own = median(turns, lambda n: xdfs.copy_tree(tree, f"{base}{n}", insecure=True))
+    other = median(turns, lambda n: shutil.copytree(tree, site.folder / f"tree{n}"))
+    yield f"copy_tree of {site.args.files:,} small files, rate beside shutil", other / own, 0.3
 
 
 def zarr_store(site):
+    """Chunks a second, since the rival takes too long for all of them."""
     import zarr
     from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
     from zarr.storage import FsspecStore
 
-    data = np.random.default_rng(2).integers(0, 255, (site.args.chunks, 4096), dtype="u1")
     delay = site.args.delay / 1000
 
-    def through(fs, path):
-        store = FsspecStore(fs, path=path)
-        array = zarr.create_array(store, shape=data.shape, chunks=(1, 4096), dtype="u1")
-        array[:] = data
-        assert (zarr.open_array(store, mode="r")[:] == data).all()
+    def rate(turns, chunks, fs, path):
+        data = np.random.default_rng(2).integers(0, 255, (chunks, 4096), dtype="u1")
 
+        def through(turn):
+            store = FsspecStore(fs, path=f"{path}{turn}")
+            array = zarr.create_array(store, shape=data.shape, chunks=(1, 4096), dtype="u1")
+            array[:] = data
+            assert (zarr.open_array(store, mode="r")[:] == data).all()
+
+        return chunks / median(turns, through)
+
+    chunks, of_rival = site.args.chunks, min(site.args.chunks, site.args.rival_chunks)
     # The rival makes no folders: it gets them for nothing.
-    for number in range(site.args.chunks):
+    for number in range(of_rival):
         (site.served / "sftp0" / "c" / str(number)).mkdir(parents=True)
     fs = site.xdfs(Relay(site.port, delay).port, asynchronous=True)
-    sftp = AsyncFileSystemWrapper(site.sftp(Relay(site.ssh_port, delay).port))
-    own = median(site.args.turns, lambda n: through(fs, f"/zarr{n}"))
-    other = median(1, lambda n: through(sftp, f"{site.served}/sftp{n}"))
-    yield f"zarr store of {site.args.chunks:,} chunks at {site.args.delay:g} ms", other / own, 5
+    # The client of paramiko takes one call at a time: of two threads that wait, one may take the
+    # answer to the other, which then waits for ever.
+    one_by_one = asyncio.Semaphore(1)
+    sftp = AsyncFileSystemWrapper(site.sftp(Relay(site.ssh_port, delay).port), semaphore=one_by_one)
+    own = rate(site.args.turns, chunks, fs, "/zarr")
+    other = rate(1, of_rival, sftp, f"{site.served}/sftp")
+    yield f"zarr store of {chunks:,} chunks at {site.args.delay:g} ms, beside sftp", own / other, 5
+
+
+def data_loader(site):
+    """The example, with its default of 50,000 samples; no rate is wanted of it."""
+    program = pathlib.Path(__file__).parents[1] / "examples" / "data_loader.py"
+    count = str(site.args.samples)
+    made = site.served / "samples"
+    subprocess.run([sys.executable, str(program), "--make", count, str(made)], check=True)
+    options = ["--options", '{"insecure": true}']
+    url = f"xdfs://127.0.0.1:{site.port}/samples"
+    for kind in ("threads", "processes"):
+        rates = []
+        for words in ([*options, url], [f"file://{made}"]):
+            command = [sys.executable, str(program), "--kind", kind, *words]
+            line = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            rates.append(float(line.split(": ")[1].split(" ")[0].replace(",", "")))
+        yield f"{count} random samples of 100 kB by {kind}, beside local files", rates[0] / rates[1], 0
 
 
 MEMORY = """
-import resource, sys, fsspec
+import sys, fsspec
 fs = fsspec.filesystem("xdfs", host="127.0.0.1", port=int(sys.argv[1]), insecure=True)
 fs.ls("/")
 fs.get_file("/memory", sys.argv[2])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000)
+# Not `ru_maxrss`, which the process has from the one that started it.
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print(int(status["VmHWM"].split()[0]) * 1024 / 1e6)
 """
 
 
@@ -278,11 +345,20 @@ def import_time(site):
     yield "import, in ms (at most)", statistics.median(once() for _ in range(9)), -60
 
 
-ROWS = [large_file, ranges, small_files, zarr_store, memory, import_time]
+ROWS = [import_time, ranges, zarr_store, small_files, small_trees, large_file, data_loader, memory]
+
+
+def too_long(number, frame):
+    """Shows where each thread is, and ends the benchmark."""
+    faulthandler.dump_traceback()
+    sys.exit("it takes longer than --limit says")
 
 
 def main():
     args = arguments()
+    faulthandler.dump_traceback_later(args.limit + 30, exit=True)
+    signal.signal(signal.SIGALRM, too_long)
+    signal.setitimer(signal.ITIMER_REAL, args.limit)
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     with tempfile.TemporaryDirectory(dir=args.folder, prefix="xdfs-bench-") as folder:
         site = Site(args, pathlib.Path(folder))
@@ -297,6 +373,7 @@ def main():
                     is_short |= not is_met
                     mark = "" if is_met else "short"
                     print(f"| {name} | {measured:.2f} | {abs(wanted):g} | {mark} |", flush=True)
+                site.clear()
         finally:
             site.close()
     sys.exit(is_short)

@@ -1,9 +1,9 @@
 """Libraries of others that read and write by way of fsspec."""
 
-import concurrent.futures
-import multiprocessing
 import os
-import random
+import pathlib
+import subprocess
+import sys
 
 import fsspec
 import numpy as np
@@ -102,47 +102,24 @@ def test_simplecache(at, root, tmp_path):
         assert file.read() == b"content"
 
 
-SAMPLE = 10_000
-
-
-class Samples:
-    """The data set of a loader: samples of a large file, in any order."""
-
-    def __init__(self, url, options):
-        self.url, self.options, self.fs = url, options, None
-
-    def __getitem__(self, numbers):
-        if self.fs is None:
-            self.fs, self.path = fsspec.core.url_to_fs(self.url, **self.options)
-        starts = [number * SAMPLE for number in numbers]
-        ends = [start + SAMPLE for start in starts]
-        return self.fs.cat_ranges([self.path] * len(numbers), starts, ends, on_error="raise")
-
-    def __getstate__(self):
-        return {"url": self.url, "options": self.options, "fs": None}
-
-
-def _check(samples, numbers):
-    for number, sample in zip(numbers, samples[numbers]):
-        assert sample == np.random.default_rng(number).bytes(SAMPLE), number
-    return len(numbers)
+LOADER = pathlib.Path(__file__).parents[1] / "examples" / "data_loader.py"
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
-def test_a_data_loader(at, root, kind):
-    count = 1000
-    with open(root / "samples", "wb") as file:
-        for number in range(count):
-            file.write(np.random.default_rng(number).bytes(SAMPLE))
-    samples = Samples(at("samples"), at.options)
-    order = list(range(count))
-    random.shuffle(order)
-    batches = [order[at : at + 50] for at in range(0, count, 50)]
-    if kind == "threads":
-        pool = concurrent.futures.ThreadPoolExecutor(8)
-    else:
-        spawn = multiprocessing.get_context("spawn")
-        pool = concurrent.futures.ProcessPoolExecutor(2, mp_context=spawn)
-    with pool:
-        done = pool.map(_check, [samples] * len(batches), batches)
-        assert sum(done) == count
+def test_a_data_loader(server, root, kind):
+    """A share of the 50,000 samples of 100 kB that the example reads by default."""
+
+    def load(*args):
+        command = [sys.executable, str(LOADER), "--size", "10000", *args]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=100).stdout
+
+    url = f"xdfs://127.0.0.1:{server.port}/samples"
+    load("--make", "1000", str(root / "samples"))
+    read = ["--options", '{"insecure": true}', "--kind", kind, "--workers", "3", "--batch", "30", url]
+    assert load(*read).startswith(f"1,000 samples of 10,000 bytes through 3 {kind}: ")
+    with open(root / "samples", "r+b") as file:
+        file.seek(7_777_777)
+        file.write(b"!")
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        load(*read)
+    assert "sample 777 is another one" in caught.value.stderr
