@@ -5,6 +5,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use xdfs::{Fault, Retry};
 
+use crate::ending::calling;
+
 /// The exception for a fault, made by the package: its class depends on the code.
 pub(crate) fn exception<'py>(py: Python<'py>, fault: &Fault) -> PyResult<Bound<'py, PyAny>> {
     let retry_after = match fault.retry {
@@ -13,21 +15,25 @@ pub(crate) fn exception<'py>(py: Python<'py>, fault: &Fault) -> PyResult<Bound<'
         Retry::AfterMs(ms) => Some(f64::from(ms) / 1000.0),
     };
     let machine = fault.machine.as_ref().filter(|machine| !machine.is_here());
-    py.import("xdfs._errors")?.call_method1(
-        "of_fault",
-        (
-            fault.code.as_str(),
-            fault.to_string(),
-            fault.side.to_string(),
-            machine.map(xdfs::Machine::name),
-            fault.operation.as_str(),
-            PyBytes::new(py, &fault.path),
-            fault.cause.as_str(),
-            fault.hint.as_str(),
-            retry_after,
-            fault.ends_session,
-        ),
-    )
+    let fields = (
+        fault.code.as_str(),
+        fault.to_string(),
+        fault.side.to_string(),
+        machine.map(xdfs::Machine::name),
+        fault.operation.as_str(),
+        PyBytes::new(py, &fault.path),
+        fault.cause.as_str(),
+        fault.hint.as_str(),
+        retry_after,
+        fault.ends_session,
+    );
+    let made = calling(py, || {
+        py.import("xdfs._errors")?.call_method1("of_fault", fields)
+    });
+    made.unwrap_or_else(|| {
+        let text = format!("the interpreter ends: {fault}");
+        Err(PyRuntimeError::new_err(text))
+    })
 }
 
 /// The exception for a fault, to be raised.

@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ending;
 mod fault;
 mod file;
 mod gate;
@@ -41,7 +42,7 @@ mod _xdfs {
     #[pymodule_export]
     use crate::session::{Session, TransferQueue};
     #[pymodule_export]
-    use crate::tune::tune;
+    use crate::tune::Tuning;
 
     #[pymodule_init]
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {

@@ -2,9 +2,9 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use xdfs::{Fault, TuneOptions, TuneReport, TuneSample, TuneSetting};
 
-use crate::fault::raised;
+use crate::fault::{Owner, raised};
 use crate::settings::{self, Connector};
 use crate::waiting::locked;
 
@@ -46,69 +46,93 @@ fn report<'py>(py: Python<'py>, found: &TuneReport) -> PyResult<Bound<'py, PyDic
     Ok(fields)
 }
 
-/// Searches, and calls `on_sample` with each sample; the search ends once that returns `False`.
-#[pyfunction]
-#[expect(clippy::too_many_arguments, reason = "Python passes each by its name")]
-pub(crate) fn tune(
-    py: Python<'_>,
-    url: &str,
-    settings: &Bound<'_, PyDict>,
-    download: bool,
-    channels: Option<Vec<u32>>,
-    bytes_max: Option<u64>,
-    seconds_max: Option<f64>,
-    on_sample: Option<Py<PyAny>>,
-) -> PyResult<Py<PyAny>> {
-    let connector = Connector::new(settings)?;
-    let place = settings::place(url).map_err(|fault| raised(py, &fault))?;
-    let mut options = TuneOptions {
-        download,
-        ..TuneOptions::default()
-    };
-    if let Some(channels) = channels {
-        options.channels = channels;
-    }
-    if let Some(bytes) = bytes_max {
-        options.bytes_max = bytes;
-    }
-    if let Some(seconds) = seconds_max {
-        let time = Duration::try_from_secs_f64(seconds);
-        options.time_max = time.map_err(|error| PyValueError::new_err(error.to_string()))?;
-    }
-    let is_over = Arc::new(AtomicBool::new(false));
-    let ends = Arc::clone(&is_over);
-    let (sender, samples) = mpsc::channel();
-    let searching = thread::Builder::new().name("xdfs-tune".into());
-    let searching = searching.spawn(move || {
-        let connect = |setting| connector.connect_with(&place, setting);
-        xdfs::tune(connect, &options, |sample| {
-            // Without a receiver the search is over too.
-            let is_unread = sender.send(sample.clone()).is_err();
-            match is_unread || ends.load(Ordering::Relaxed) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        })
-    })?;
-    let samples = Mutex::new(samples);
-    loop {
-        match py.detach(|| locked(&samples).recv_timeout(TICK)) {
-            Ok(one) => {
-                if let Some(callback) = &on_sample {
-                    let goes_further = callback.call1(py, (sample(py, &one)?,))?;
-                    let is_false = goes_further
-                        .bind(py)
-                        .is(pyo3::types::PyBool::new(py, false));
-                    is_over.fetch_or(is_false, Ordering::Relaxed);
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
-            Err(RecvTimeoutError::Disconnected) => break,
+/// A search that runs in a thread. Dropping it ends the search after the sample that is being
+/// taken.
+#[pyclass(frozen, module = "xdfs._xdfs")]
+#[derive(Debug)]
+pub(crate) struct Tuning {
+    owner: Owner,
+    is_over: Arc<AtomicBool>,
+    samples: Mutex<Receiver<TuneSample>>,
+    /// `None` once its report was returned.
+    searching: Mutex<Option<JoinHandle<Result<TuneReport, Fault>>>>,
+}
+
+#[pymethods]
+impl Tuning {
+    /// Starts to search.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        url: &str,
+        settings: &Bound<'_, PyDict>,
+        download: bool,
+        channels: Option<Vec<u32>>,
+        bytes_max: Option<u64>,
+        seconds_max: Option<f64>,
+    ) -> PyResult<Self> {
+        let connector = Connector::new(settings)?;
+        let place = settings::place(url).map_err(|fault| raised(py, &fault))?;
+        let mut options = TuneOptions {
+            download,
+            ..TuneOptions::default()
+        };
+        if let Some(channels) = channels {
+            options.channels = channels;
         }
+        if let Some(bytes) = bytes_max {
+            options.bytes_max = bytes;
+        }
+        if let Some(seconds) = seconds_max {
+            let time = Duration::try_from_secs_f64(seconds);
+            options.time_max = time.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        }
+        let is_over = Arc::<AtomicBool>::default();
+        let ends = Arc::clone(&is_over);
+        let (sender, samples) = mpsc::channel();
+        let searching = thread::Builder::new().name("xdfs-tune".into());
+        let searching = searching.spawn(move || {
+            let connect = |setting| connector.connect_with(&place, setting);
+            xdfs::tune(connect, &options, |sample| {
+                // Without a receiver the search is over too.
+                let is_unread = sender.send(sample.clone()).is_err();
+                match is_unread || ends.load(Ordering::Relaxed) {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            })
+        })?;
+        Ok(Self {
+            owner: Owner::here(),
+            is_over,
+            samples: Mutex::new(samples),
+            searching: Mutex::new(Some(searching)),
+        })
     }
-    let found: Result<TuneReport, Fault> = py
-        .detach(|| searching.join())
-        .map_err(|_| PyRuntimeError::new_err("the search has panicked"))?;
-    let found = found.map_err(|fault| raised(py, &fault))?;
-    Ok(report(py, &found)?.into_any().unbind())
+
+    /// Waits for the next sample, or for the end: whether it is the end, and the sample or the
+    /// report.
+    fn step<'py>(&self, py: Python<'py>) -> PyResult<(bool, Bound<'py, PyDict>)> {
+        self.owner.check()?;
+        loop {
+            match py.detach(|| locked(&self.samples).recv_timeout(TICK)) {
+                Ok(one) => return Ok((false, sample(py, &one)?)),
+                Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let searching = locked(&self.searching).take();
+        let searching =
+            searching.ok_or_else(|| PyRuntimeError::new_err("the search has ended already"))?;
+        let found = py
+            .detach(|| searching.join())
+            .map_err(|_| PyRuntimeError::new_err("the search has panicked"))?;
+        let found = found.map_err(|fault| raised(py, &fault))?;
+        Ok((true, report(py, &found)?))
+    }
+
+    /// Ends the search after the sample that is being taken.
+    fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
 }

@@ -1,7 +1,7 @@
 //! Waits that release Python's lock and end for signals, and wake-ups of event loops.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Wake, Waker};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
+use crate::ending::{self, calling};
 use crate::fault::Owner;
 
 /// The interval between two looks for signals, which only the main thread gets.
@@ -36,7 +37,8 @@ fn is_main(py: Python<'_>) -> bool {
         let main = threading.call_method0("main_thread")?.getattr("ident")?;
         main.eq(threading.call_method0("get_ident")?)
     };
-    let found = find().unwrap_or(true);
+    // A thread that isn't known once the interpreter ends is not the one that ends it.
+    let found = calling(py, find).is_some_and(|found| found.unwrap_or(true));
     IS_MAIN.set(Some(found));
     found
 }
@@ -185,14 +187,11 @@ struct Notifier {
 }
 
 static NOTIFIER: Mutex<Option<Notifier>> = Mutex::new(None);
-/// The process whose interpreter ends; 0 while none does.
-static ENDING: AtomicU32 = AtomicU32::new(0);
 
-/// Ends the thread that calls event loops, before the interpreter does: a thread that has Python's
-/// lock then loses it within a call, never gets it again, and is ended in the middle of its frames.
+/// Prepares the end of the interpreter, and ends the thread that calls event loops.
 #[pyfunction]
-pub(crate) fn end_notifier(py: Python<'_>) {
-    ENDING.store(std::process::id(), Ordering::Release);
+fn prepare_end(py: Python<'_>) {
+    ending::begin(py);
     let notifier = locked(&NOTIFIER).take();
     let Some(notifier) = notifier.filter(|notifier| notifier.owner.is_here()) else {
         return;
@@ -203,9 +202,9 @@ pub(crate) fn end_notifier(py: Python<'_>) {
     let _ = py.detach(|| notifier.thread.join());
 }
 
-/// Has the interpreter call [`end_notifier`] at its end.
+/// Has the interpreter call [`prepare_end`] at its end.
 pub(crate) fn end_with_interpreter(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let end = wrap_pyfunction!(end_notifier, module)?;
+    let end = wrap_pyfunction!(prepare_end, module)?;
     let py = module.py();
     py.import("atexit")?.call_method1("register", (end,))?;
     Ok(())
@@ -226,7 +225,7 @@ impl LoopWaker {
 
     fn notifier() -> PyResult<Sender<News>> {
         let mut notifier = locked(&NOTIFIER);
-        if ENDING.load(Ordering::Acquire) == std::process::id() {
+        if ending::has_begun() {
             let cause = "the interpreter ends: nothing can be awaited any more";
             return Err(PyRuntimeError::new_err(cause));
         }

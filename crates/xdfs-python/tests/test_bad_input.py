@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -442,26 +443,87 @@ def test_an_interpreter_ends_with_everything_open(server, dies):
 
 
 BUSY_AT_EXIT = """
-import asyncio, sys, threading, xdfs
+import asyncio, sys, threading, fsspec, xdfs
 
-async def reads(begun):
+client = xdfs.Client(sys.argv[1], insecure=True)
+client.upload_bytes(bytes(300_000), 'file', overwrite=True)
+fs, _ = fsspec.core.url_to_fs(sys.argv[1], insecure=True)
+file = client.open_raw('file')
+
+def fails(work):
+    try:
+        work()
+    except FileNotFoundError:
+        return
+    raise AssertionError('there is such a file')
+
+async def awaited(begun):
     client = xdfs.AsyncClient(sys.argv[1], insecure=True)
-    await client.list()
-    begun.set()
     while True:
         await asyncio.gather(*(client.list() for _ in range(5)))
+        begun.set()
 
+async def awaited_in_vain(begun):
+    client = xdfs.AsyncClient(sys.argv[1], insecure=True)
+    while True:
+        found = await asyncio.gather(*(client.stat('x') for _ in range(5)), return_exceptions=True)
+        assert all(isinstance(one, FileNotFoundError) for one in found)
+        begun.set()
+
+def opened():
+    with xdfs.Client(sys.argv[1], insecure=True) as other:
+        other.stat('file')
+
+def refused():
+    # An exception is made at once, and the interpreter takes long to end.
+    import pandas
+    sys.setswitchinterval(1e-4)
+    try:
+        xdfs.Client('nonsense')
+    except OSError:
+        pass
+
+def tuned():
+    xdfs.tune(sys.argv[1], channels=[1], insecure=True, on_sample=lambda sample: False)
+
+KINDS = {
+    'awaited': lambda begun: asyncio.run(awaited(begun)),
+    'awaited in vain': lambda begun: asyncio.run(awaited_in_vain(begun)),
+    'calls': lambda: client.stat('file'),
+    'faults': lambda: fails(lambda: client.stat('x')),
+    'faults of files': lambda: fails(lambda: client.open('x')),
+    'files': lambda: (file.seek(0), file.readinto(bytearray(200_000))),
+    'fsspec': lambda: fs.cat_ranges(['/file', '/x'] * 5, 0, 100),
+    'progress': lambda: client.upload_bytes(b'x', threading.current_thread().name, overwrite=True,
+                                            progress=lambda event: [0] * 100),
+    'sessions': opened,
+    'sessions that are refused': refused,
+    'tune': tuned,
+}
+
+def repeat(begun, work):
+    while True:
+        work()
+        begun.set()
+
+kind = KINDS[sys.argv[2]]
 events = [threading.Event() for _ in range(3)]
 for event in events:
-    threading.Thread(target=lambda event=event: asyncio.run(reads(event)), daemon=True).start()
+    args = (event,) if 'awaited' in sys.argv[2] else (event, kind)
+    target = kind if 'awaited' in sys.argv[2] else repeat
+    threading.Thread(target=target, args=args, daemon=True).start()
 for event in events:
-    event.wait(60)
+    assert event.wait(60)
 """
 
 
-def test_an_interpreter_ends_while_event_loops_are_woken(server):
-    for _ in range(5):
-        args = [sys.executable, "-c", BUSY_AT_EXIT, server.url]
+@pytest.mark.parametrize(
+    "kind", re.findall(r"^    '([a-z ]+)': ", BUSY_AT_EXIT, re.M), ids=lambda kind: kind
+)
+def test_an_interpreter_ends_while_threads_are_busy(far_server, kind):
+    _, url = far_server
+    for _ in range(3):
+        args = [sys.executable, "-X", "faulthandler", "-c", BUSY_AT_EXIT, url, kind]
         ended = subprocess.run(args, capture_output=True, text=True, timeout=100)
         assert ended.returncode == 0 and "Fatal" not in ended.stderr, ended.stderr
 

@@ -111,12 +111,15 @@ def tune(
     It moves data from memory to memory; ``on_sample`` gets each sample, and may return ``False`` to
     end the search. Settings are those of ``Client``.
     """
-
-    def sampled(fields: dict[str, Any]) -> object:
-        assert on_sample is not None
-        return on_sample(TuneSample(**fields))
-
-    callback = None if on_sample is None else sampled
-    found = _xdfs.tune(url, settings, download, channels, bytes_max, seconds_max, callback)
-    samples = [TuneSample(**sample) for sample in found["samples"]]
-    return TuneReport(**{**found, "samples": samples})
+    search = _xdfs.Tuning(url, settings, download, channels, bytes_max, seconds_max)
+    try:
+        while True:
+            is_end, fields = search.step()
+            if is_end:
+                break
+            if on_sample is not None and on_sample(TuneSample(**fields)) is False:
+                search.end()
+    finally:
+        search.end()
+    samples = [TuneSample(**sample) for sample in fields["samples"]]
+    return TuneReport(**{**fields, "samples": samples})

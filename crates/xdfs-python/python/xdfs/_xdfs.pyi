@@ -3,7 +3,7 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Any, Self, final
 
-__all__ = ["OpenFile", "Operation", "RunningServer", "Session", "TransferQueue", "tune"]
+__all__ = ["OpenFile", "Operation", "RunningServer", "Session", "TransferQueue", "Tuning"]
 
 _Stepped = tuple[bool, Any]
 
@@ -90,12 +90,16 @@ class Session:
     def open(self, path: bytes, flags: str, mode: int | None) -> OpenFile: ...
     def queue(self, running_max: int) -> TransferQueue: ...
 
-def tune(
-    url: str,
-    settings: dict[str, Any],
-    download: bool,
-    channels: list[int] | None,
-    bytes_max: int | None,
-    seconds_max: float | None,
-    on_sample: Callable[[dict[str, Any]], object] | None,
-) -> dict[str, Any]: ...
+@final
+class Tuning:
+    def __new__(
+        cls,
+        url: str,
+        settings: dict[str, Any],
+        download: bool,
+        channels: list[int] | None,
+        bytes_max: int | None,
+        seconds_max: float | None,
+    ) -> Self: ...
+    def step(self) -> tuple[bool, dict[str, Any]]: ...
+    def end(self) -> None: ...
