@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyDict};
 use serde_json::from_str;
 use xdfs::store::MemStore;
 use xdfs::{
-    Call, Client, Fault, FileCopy, FileRange, Job, JobPlace, LocalPlace, OpenOptions, Queue,
+    Call, Client, Code, Fault, FileCopy, FileRange, Job, JobPlace, LocalPlace, OpenOptions, Queue,
     QueueOptions, RemotePlace, Silent, SmallSource, SyncJob, Transfer, TransferOptions,
     TransferRoute, TreeJob, Way,
 };
@@ -21,13 +21,49 @@ use crate::gate::Gate;
 use crate::operation::{Operation, Waiting, Work};
 use crate::settings::{self, Connector};
 use crate::values::checksum_kind;
-use crate::waiting::{locked, run};
+use crate::waiting::{drop_aside, locked, run};
 
 /// Transfers at a time: a session has 16 files open for them, of which packs of small files take 4,
 /// and some are about to be closed.
 const TRANSFERS_MAX: usize = 10;
 /// Files at a time of which ranges are read: a session has as many slots for calls.
 const FILES_MAX: usize = 128;
+
+/// A client, which may be the last reference to its session. The end of a session waits for its
+/// transfers and calls, so it comes in another thread: objects of Python are dropped anywhere.
+#[derive(Clone, Debug)]
+struct Held {
+    owner: Owner,
+    /// `None` once it was taken.
+    client: Option<Arc<Client>>,
+}
+
+impl Held {
+    fn new(client: Arc<Client>) -> Self {
+        Self {
+            owner: Owner::here(),
+            client: Some(client),
+        }
+    }
+
+    fn get(&self) -> Result<&Arc<Client>, Fault> {
+        let client = self.client.as_ref();
+        client.ok_or_else(|| Fault::new(Code::Internal, "use the session", "it was closed"))
+    }
+
+    /// The client, whose drop waits.
+    fn take(mut self) -> Option<Arc<Client>> {
+        self.client.take()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(last) = self.client.take().and_then(Arc::into_inner) {
+            drop_aside(self.owner, last);
+        }
+    }
+}
 
 /// An open session.
 #[pyclass(frozen, module = "xdfs._xdfs")]
@@ -39,7 +75,7 @@ pub(crate) struct Session {
     /// Turns of transfers, of files of which ranges are read, and of operations on small files.
     gates: [Gate; 3],
     /// `None` once it was closed.
-    client: Mutex<Option<Arc<Client>>>,
+    client: Mutex<Option<Held>>,
 }
 
 /// Options that Python has written as JSON.
@@ -59,10 +95,17 @@ fn local(path: &[u8]) -> PyResult<PathBuf> {
 }
 
 impl Session {
-    fn client(&self) -> PyResult<Arc<Client>> {
+    fn client(&self) -> PyResult<Held> {
         self.owner.check()?;
         let client = locked(&self.client).clone();
         client.ok_or_else(|| PyRuntimeError::new_err("the client was closed"))
+    }
+
+    /// Does something with the client that is done at once.
+    fn ask<T>(&self, py: Python<'_>, ask: impl FnOnce(&Client) -> T) -> PyResult<T> {
+        let client = self.client()?;
+        let asked = client.get().map(|client| ask(client));
+        asked.map_err(|fault| raised(py, &fault))
     }
 
     fn start(
@@ -71,10 +114,7 @@ impl Session {
         start: impl FnOnce(&Client) -> Result<Work, Fault> + Send,
     ) -> PyResult<Operation> {
         let client = self.client()?;
-        let started = py.detach(|| start(&client));
-        // It may be the last one, if another thread has closed the session.
-        self.owner.drop(client);
-        started
+        py.detach(|| start(client.get()?))
             .map(Operation::from)
             .map_err(|fault| raised(py, &fault))
     }
@@ -92,7 +132,7 @@ impl Session {
         let client = self.client()?;
         Ok(Operation::from(Work::Waiting(Waiting {
             turn: gate.ask(),
-            start: Box::new(move || start(&client)),
+            start: Box::new(move || start(client.get()?)),
             is_cancelled: false,
         })))
     }
@@ -109,7 +149,7 @@ impl Session {
     /// A tree, in a session of its own: it takes all the turns that one has. A ticket opens only
     /// one session.
     fn job(&self, py: Python<'_>, job: Job) -> PyResult<Operation> {
-        let own = self.client()?;
+        let own = Arc::clone(self.client()?.get().map_err(|fault| raised(py, &fault))?);
         let connector = self.connector.clone();
         let opened = Mutex::new(None::<Arc<Client>>);
         let connect = move |place: &RemotePlace| {
@@ -168,7 +208,7 @@ impl Session {
             place,
             connector,
             gates: [TRANSFERS_MAX, FILES_MAX, 1].map(Gate::new),
-            client: Mutex::new(Some(client)),
+            client: Mutex::new(Some(Held::new(client))),
         })
     }
 
@@ -185,13 +225,13 @@ impl Session {
     }
 
     #[getter]
-    fn user(&self) -> PyResult<Option<String>> {
-        Ok(self.client()?.user())
+    fn user(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.ask(py, Client::user)
     }
 
     #[getter]
-    fn server_fingerprint(&self) -> PyResult<Option<String>> {
-        let fingerprint = self.client()?.server_fingerprint();
+    fn server_fingerprint(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let fingerprint = self.ask(py, Client::server_fingerprint)?;
         Ok(fingerprint.map(|fingerprint| fingerprint.to_string()))
     }
 
@@ -202,7 +242,7 @@ impl Session {
 
     /// Raises the reason of the session's end, if it has ended.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
-        match self.client()?.ended() {
+        match self.ask(py, Client::ended)? {
             Some(fault) => Err(raised(py, &fault)),
             None => Ok(()),
         }
@@ -213,7 +253,8 @@ impl Session {
         if !self.owner.is_here() {
             return Ok(());
         }
-        let Some(client) = locked(&self.client).take() else {
+        let client = locked(&self.client).take().and_then(Held::take);
+        let Some(client) = client else {
             return Ok(());
         };
         run(py, move || {
@@ -504,7 +545,7 @@ impl Session {
             ..OpenOptions::default()
         };
         let (client, path) = (self.client()?, path.to_vec());
-        let opened = run(py, move || client.open_file(&path, &options))?;
+        let opened = run(py, move || client.get()?.open_file(&path, &options))?;
         let file = opened.map_err(|fault| raised(py, &fault))?;
         Ok(OpenFile::new(file))
     }
@@ -527,14 +568,6 @@ impl Session {
             place: self.place.clone(),
             queue: Mutex::new(Some(queue.map_err(|fault| raised(py, &fault))?)),
         })
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        let client = self.client.get_mut();
-        let client = client.unwrap_or_else(std::sync::PoisonError::into_inner);
-        self.owner.drop(client.take());
     }
 }
 

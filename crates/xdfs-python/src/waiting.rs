@@ -99,6 +99,16 @@ pub(crate) fn wait_for<T>(
     }
 }
 
+/// Drops a value in another thread, since that waits. The end of the interpreter waits for it.
+pub(crate) fn drop_aside<T: Send + 'static>(owner: Owner, value: T) {
+    if !owner.is_here() || ending::has_begun() {
+        owner.drop(value);
+        return;
+    }
+    // If there is no thread the value is dropped here.
+    let _ = give(Box::new(move || drop(value)));
+}
+
 type Task = Box<dyn FnOnce() + Send>;
 
 /// Threads without a task, which take the next ones.

@@ -158,6 +158,8 @@ INTERRUPTED = {  # each with a minute of work
     "a queue": "queue = client.queue(); queue.upload(sys.argv[2] + '/large', 'x', rate=1 << 20).wait()",
     "asyncio": "asyncio.run(awaited(sys.argv[1]))",
     "tune": "xdfs.tune(sys.argv[1], insecure=True)",
+    "closing a client": "kept = begin_slow(client); client.close()",
+    "closing a server": "served, kept = serve_slow(); served.close(at_once=False)",
 }
 PROGRAM = """
 import asyncio, os, signal, sys, threading, xdfs
@@ -168,6 +170,15 @@ async def awaited(url):
 
 def open_slow(client):
     return client.open_raw('pipe')
+
+def begin_slow(client):
+    transfer = client.begin.upload_bytes(bytes(64 << 20), 'z', rate=1 << 20)
+    next(iter(transfer))
+    return transfer
+
+def serve_slow():
+    server = xdfs.Server(sys.argv[2])
+    return server, begin_slow(xdfs.Client(server.url, insecure=True))
 
 client = xdfs.Client(sys.argv[1], insecure=True)
 client.list()
@@ -211,12 +222,19 @@ STALLED = {  # while the server does nothing any more
     "closing a file": "file.write(b'x'); file.close()",
     "the attributes of a file": "file.stat()",
     "closing a queue": "queue.upload(sys.argv[2] + '/large', 'x'); queue.close()",
+    "closing a client": "kept = client.begin.sum('file'); client.close()",
+    "an awaited call": "asyncio.run(awaited())",
     "fsspec": "fs.cat('/file')",
     "many small files": "fs.cat(['/file'] + [f'/{n}' for n in range(100)])",
     "opening a session by ssh": "xdfs.Client('ssh://host/', ssh='sh -c \\'exec sleep 20 2>/dev/null\\'')",
 }
 STALLED_PROGRAM = """
-import fsspec, glob, os, signal, sys, xdfs
+import asyncio, fsspec, glob, os, signal, sys, xdfs
+
+async def awaited():
+    async with xdfs.AsyncClient(sys.argv[1], insecure=True) as client:
+        await client.list()
+
 client = xdfs.Client(sys.argv[1], insecure=True)
 fs, _ = fsspec.core.url_to_fs(sys.argv[1], insecure=True)
 fs.ls('/')

@@ -97,6 +97,23 @@ def test_an_exception_in_a_callback_cancels(client, root, tmp_path):
     assert again(lambda: client.upload(source, "target")).bytes == 64 * MEGA
 
 
+def test_a_transfer_outlives_its_client(server, root):
+    def begin(name):
+        client = xdfs.Client(server.url, insecure=True)
+        return client, client.begin.upload_bytes(bytes(4 * MEGA), name, rate=2 * MEGA)
+
+    # The end of a session waits for its transfers, but what drops a client doesn't: before they
+    # have begun, and afterwards.
+    early = begin("early")[1]
+    next(iter(early))
+    assert not (root / "early").exists()
+    client, late = begin("late")
+    next(iter(late))
+    del client
+    assert not (root / "late").exists()
+    assert [transfer.wait().bytes for transfer in (early, late)] == [4 * MEGA] * 2
+
+
 def test_a_cancelled_transfer_says_so(client, tmp_path):
     source = fill(tmp_path / "source", 64 * MEGA)
     transfer = client.begin.upload(source, "target", rate=4 * MEGA)

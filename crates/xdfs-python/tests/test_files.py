@@ -3,6 +3,7 @@
 import io
 import os
 import random
+import threading
 
 import pytest
 
@@ -97,20 +98,38 @@ def test_any_sequence_does_what_a_local_file_does(client, root, tmp_path):
     assert (root / "there").read_bytes() == local_path.read_bytes(), seed
 
 
-def test_a_server_that_dies_in_a_read_is_a_fault(tmp_path):
-    served = tmp_path / "served"
-    served.mkdir()
-    (served / "file").write_bytes(os.urandom(1 << 20))
-    server = xdfs.Server(served)
-    client = xdfs.Client(server.url, insecure=True)
-    file = client.open_raw("file")
-    assert len(file.read(10)) == 10
-    server.close()
+def test_a_server_that_dies_in_a_read_is_a_fault(far_server):
+    process, url = far_server
+    client = xdfs.Client(url, insecure=True)
+    file, other = client.open_raw("file"), client.open_raw("file")
+    reads, ends = [], []
+
+    def read(one):
+        begun = threading.Event()
+
+        def repeat():
+            try:
+                while True:
+                    assert len(one(1 << 16)) == 1 << 16
+                    begun.set()
+            except OSError as error:
+                ends.append(error)
+
+        reads.append(threading.Thread(target=repeat))
+        reads[-1].start()
+        assert begun.wait(60)
+
+    # One reads ahead, and the other asks for each piece.
+    read(lambda size: file.read(size) or (file.seek(0), file.read(size))[1])
+    read(lambda size: bytes(other.readinto_at(1000, bytearray(size))))
+    process.kill()
+    # Otherwise they would wait for another server of that address.
     client.stop()
-    with pytest.raises(OSError):
-        while file.read(100_000):
-            pass
+    for thread in reads:
+        thread.join(100)
+    assert len(ends) == 2, ends
     file.close()
+    other.close()
     client.close()
 
 
