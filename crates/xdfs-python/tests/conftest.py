@@ -8,6 +8,7 @@ import tempfile
 # No setting or key of the user who runs the tests takes part.
 _HOME = tempfile.TemporaryDirectory(prefix="xdfs-home-")
 os.environ.update(HOME=_HOME.name, XDG_CONFIG_HOME=_HOME.name)
+os.environ.pop("XDFS_CONFIG_DIR", None)
 
 import pytest  # noqa: E402
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _xdfs
+
+if TYPE_CHECKING:
+    import tempfile
 
 
 class Server:
@@ -25,6 +27,9 @@ class Server:
     ) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         if root is None:
+            # It takes long to be imported, and clients don't need it.
+            import tempfile
+
             self._folder = tempfile.TemporaryDirectory(prefix="xdfs-")
             root = self._folder.name
         self.root: str = os.fspath(root)

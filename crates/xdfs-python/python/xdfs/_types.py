@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from html import escape
 from typing import Any, NamedTuple
 
 
@@ -183,6 +182,8 @@ Event = Progress | TreeProgress | EntryFailed | FileMoved | Step | Warned | Retr
 
 
 def _table(values: Any) -> str:
+    from html import escape
+
     rows = zip(values._fields, values)
     cells = (f"<tr><th>{escape(n)}</th><td>{escape(str(v))}</td></tr>" for n, v in rows)
     return f"<table>{''.join(cells)}</table>"
