@@ -71,6 +71,51 @@ def test_raw_files(client, root):
         file.write(b"x")
 
 
+def test_buffers_of_any_items_are_those_of_python(client, root, tmp_path):
+    import array
+    import ctypes
+
+    import numpy as np
+
+    class Pair(ctypes.Structure):
+        _fields_ = [("one", ctypes.c_int16), ("two", ctypes.c_double)]
+
+    record = np.dtype([("one", ">i2"), ("two", "f8", 2)])
+    makes = [
+        lambda: array.array("d", [1.5] * 10),
+        lambda: np.full((3, 5), 2.5),
+        lambda: np.full(7, 3, ">f8"),
+        lambda: np.zeros(4, record),
+        lambda: np.array(2.5, "f4"),
+        lambda: np.zeros((0, 3)),
+        lambda: bytearray(b"abcde"),
+        lambda: memoryview(bytearray(b"abcdefgh")).cast("h"),
+        lambda: (Pair * 3)(),
+        lambda: array.array("b"),
+    ]
+    content = bytes(range(1, 251)) * 2
+    (root / "file").write_bytes(content)
+    for number, make in enumerate(makes):
+        size = memoryview(make()).nbytes
+        with client.open_raw("file") as file:
+            for fill in (file.readinto, lambda buffer: file.readinto_at(0, buffer)):
+                filled = make()
+                assert fill(filled) == size, number
+                assert memoryview(filled).tobytes() == content[:size], number
+        with client.open_raw("out", "w") as file:
+            assert file.write(make()) == size and file.write_at(size, make()) == size, number
+        expected = memoryview(make()).tobytes()
+        assert (root / "out").read_bytes() == expected * 2, number
+        client.upload_bytes(make(), "out", overwrite=True)
+        assert (root / "out").read_bytes() == expected, number
+    with client.open_raw("file") as file:
+        apart = memoryview(bytearray(9))[::2]
+        fixed = np.zeros(3).data.toreadonly()
+        for wrong in (b"bytes", apart, np.zeros((4, 4))[:, 1], fixed):
+            with pytest.raises(BufferError):
+                file.readinto(wrong)
+
+
 def test_any_sequence_does_what_a_local_file_does(client, root, tmp_path):
     seed = random.randrange(1 << 32)
     draw = random.Random(seed)

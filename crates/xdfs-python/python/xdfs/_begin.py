@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import _types, _xdfs
+from ._buffers import to_read
 from ._operation import Operation
 from ._types import Checksum, FileInfo, Space, SyncResult, TransferResult, TreeResult
 
@@ -129,7 +130,8 @@ class Begin:
 
     def upload_bytes(self, data: Buffer, target: Path, **options: Any) -> Operation[TransferResult]:
         options.setdefault("skip", "never")
-        raw = self._session.upload_bytes(data, self.path(target), _transfer_options(**options))
+        there = self.path(target)
+        raw = self._session.upload_bytes(to_read(data), there, _transfer_options(**options))
         return Operation(raw, _types.transfer_result)
 
     def download(self, source: Path, target: Path, **options: Any) -> Operation[TransferResult]:

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from . import _xdfs
+from ._buffers import to_fill, to_read
 from ._types import FileInfo, file_info
 
 _MODES = {"r": "r", "w": "wct", "a": "ac", "x": "wx"}
@@ -58,24 +59,24 @@ class RemoteFile(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:
         if not self.readable():
             raise io.UnsupportedOperation("not readable")
-        return self._raw.read_into(buffer)
+        return self._raw.read_into(to_fill(buffer))
 
     def readinto_at(self, offset: int, buffer: Any) -> int:
         """Reads current data at an offset until the buffer is full or the file ends."""
         if not self.readable():
             raise io.UnsupportedOperation("not readable")
-        return self._raw.read_into_at(offset, buffer)
+        return self._raw.read_into_at(offset, to_fill(buffer))
 
     def write(self, data: Any, /) -> int:
         if not self.writable():
             raise io.UnsupportedOperation("not writable")
-        return self._raw.write(data)
+        return self._raw.write(to_read(data))
 
     def write_at(self, offset: int, data: Any) -> int:
         """Writes or buffers all bytes at an offset."""
         if not self.writable():
             raise io.UnsupportedOperation("not writable")
-        return self._raw.write_at(offset, data)
+        return self._raw.write_at(offset, to_read(data))
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         if not self.seekable():

@@ -32,6 +32,7 @@ from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.spec import AbstractBufferedFile
 
 from ._begin import Begin
+from ._buffers import to_read
 from ._client import Client
 from ._errors import IsDirectory, NotDirectory
 from ._operation import Operation
@@ -419,10 +420,9 @@ class XdfsFileSystem(AsyncFileSystem):
         pairs = list(values.items())
         files: list[Any] = []
         for name, content in pairs:
-            view = memoryview(content)
-            is_small = view.nbytes <= _SMALL and view.c_contiguous
+            is_small = memoryview(content).nbytes <= _SMALL
             target = os.fsencode(self._strip_protocol(name))
-            files.append((view.cast("B"), target) if is_small else None)
+            files.append((memoryview(to_read(content)), target) if is_small else None)
         method = self._sends(lambda session: session.write_small, kwargs)
         await self._move(
             pairs, files, method, self._piped, DEFAULT_CALLBACK, batch_size, kwargs
