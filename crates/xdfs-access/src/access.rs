@@ -442,6 +442,12 @@ impl Access {
         Ok(is_known || self.password_version(user)?.is_some())
     }
 
+    /// Whether a user runs the server, and so may look at what is of all users.
+    #[must_use]
+    pub fn is_operator(&self, user: &ThirdPartyUser) -> bool {
+        user.principal.method != Method::Anonymous && user.name() == self.keys.owner
+    }
+
     /// Whether `user` may log in by this key.
     #[must_use]
     pub fn lists_key(&self, user: &str, key: &key::PublicKey) -> bool {

@@ -34,6 +34,7 @@ mod interrupt;
 mod jobs;
 mod log;
 mod missing;
+mod parcels;
 mod paths;
 mod perf;
 mod pipe;
@@ -117,7 +118,7 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Wait(flags) => detached::run(context, &flags, Asked::Wait),
         Command::Cancel(flags) => detached::run(context, &flags, Asked::Cancel),
         Command::Retry(flags) => detached::run(context, &flags, Asked::Retry),
-        Command::Relay(flags) => relay::run(flags),
+        Command::Relay(flags) => relay::run(context, flags),
         Command::Shell(flags) => shell::run(context, &flags),
         Command::Ls(flags) => paths::ls(context, &flags),
         Command::Stat(flags) => paths::stat(context, &flags),

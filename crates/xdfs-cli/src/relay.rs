@@ -6,14 +6,18 @@ use std::path::Path;
 use xdfs::{Fault, RelaySettings};
 
 use crate::console::Console;
+use crate::context::Context;
 use crate::flags::{OutputFlags, RelayFlags, ServeFlags};
-use crate::serve;
+use crate::{parcels, serve};
 
 /// The directory in the spool that is served, which stays empty.
 const SERVED: &str = "served";
 
 /// Runs the command and returns the exit code.
-pub(crate) fn run(flags: RelayFlags) -> u8 {
+pub(crate) fn run(context: &Context, flags: RelayFlags) -> u8 {
+    if let Some(command) = &flags.command {
+        return parcels::run(context, command);
+    }
     match serve_flags(flags) {
         Ok(flags) => serve::run(flags),
         Err(fault) => {
@@ -25,13 +29,15 @@ pub(crate) fn run(flags: RelayFlags) -> u8 {
 
 /// The server that the relay is.
 fn serve_flags(flags: RelayFlags) -> Result<ServeFlags, Fault> {
-    let path = flags.spool.as_os_str().as_encoded_bytes();
+    // The command line has it, unless there is a command.
+    let spool = flags.spool.unwrap_or_default();
+    let path = spool.as_os_str().as_encoded_bytes();
     let fault = |error| Fault::from_io("make the spool", path, &error);
-    make_private(&flags.spool).map_err(fault)?;
-    let root = flags.spool.join(SERVED);
+    make_private(&spool).map_err(fault)?;
+    let root = spool.join(SERVED);
     make_private(&root).map_err(fault)?;
     let relay = RelaySettings {
-        spool: flags.spool,
+        spool,
         bytes_max: flags.spool_max,
         bytes_per_user_max: flags.user_max,
     };

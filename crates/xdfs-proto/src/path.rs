@@ -14,7 +14,7 @@ use crate::delta::{Seed, Signatures};
 use crate::digest::{ChecksumKind, ChecksumValue, DigestKind};
 use crate::file::{Extent, FileAnswer, FileCall};
 use crate::group::{GROUP_BYTES_MAX, Group};
-use crate::relay::{ParcelStatus, RelayCall};
+use crate::relay::{LISTED_BYTES_MAX, ParcelList, ParcelStatus, RelayCall};
 use crate::third_party::{CopyStatus, NEWS_BYTES, ThirdPartyCall, TreeStatus};
 
 /// Maximum number of listing parts that may be produced and not yet taken by the client.
@@ -292,6 +292,8 @@ pub enum Answer {
     TreeStatus(Box<TreeStatus>),
     /// The state of a parcel.
     ParcelStatus(Box<ParcelStatus>),
+    /// A part of the list of parcels.
+    Parcels(ParcelList),
     /// The members of a group.
     Group(Group),
     /// The answer to a file call.
@@ -312,6 +314,7 @@ impl Answer {
             Self::Accounts(accounts) => account::found_bytes(accounts),
             Self::TreeStatus(status) => status.bytes_max(),
             Self::Group(group) => group.data_bytes(),
+            Self::Parcels(list) => list.data_bytes(),
             _ => 0,
         }
     }
@@ -407,7 +410,7 @@ impl Call {
                 | Self::SettableOwners { .. }
                 | Self::Group { .. }
                 | Self::ThirdParty(ThirdPartyCall::Status(_))
-                | Self::Relay(RelayCall::Status(_))
+                | Self::Relay(RelayCall::Status(_) | RelayCall::List(_))
         )
     }
 
@@ -422,6 +425,7 @@ impl Call {
             Self::LookUp { accounts, .. } => accounts.iter().map(Account::answer_bytes_max).sum(),
             Self::SettableOwners { .. } => account::SETTABLE_BYTES_MAX,
             Self::Group { .. } => GROUP_BYTES_MAX,
+            Self::Relay(RelayCall::List(_)) => LISTED_BYTES_MAX,
             _ => 0,
         }
     }
@@ -451,6 +455,7 @@ impl Call {
                     (call, answer),
                     (RelayCall::Open(_) | RelayCall::End(..), Answer::Done)
                         | (RelayCall::Status(_), Answer::ParcelStatus(_))
+                        | (RelayCall::List(_), Answer::Parcels(_))
                 );
             }
             _ => {}

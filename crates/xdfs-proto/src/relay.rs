@@ -6,6 +6,7 @@
 
 use crate::digest::DigestValue;
 use crate::fault::Fault;
+use crate::limits::USER_BYTES_MAX;
 use crate::third_party::CopyId;
 use crate::wire::{DecodeError, Reader, Writer, check_most, flag, present};
 
@@ -15,15 +16,28 @@ pub const PARCEL_LIFE_S_MAX: u32 = 30 * 24 * 3600;
 /// Longest URL of a target in bytes: a path of the longest kind, each byte as %XX, and a server.
 pub const TARGET_BYTES_MAX: usize = 3 * 4096 + 512;
 
+/// Size of parcels in one answer to a [query](ParcelQuery), below the smallest limit of a frame.
+pub const LISTED_BYTES_MAX: usize = 32 << 10;
+/// Most bytes of a parcel in a list without its texts: identifier, lengths of user and target, and
+/// the fields of a state with the longest digest.
+const LISTED_FIXED_BYTES: usize = 16 + 2 + 2 + 2 + 5 * 8 + 4 + 1 + 32;
+
+const USER: &str = "user of a parcel";
+
 /// Numbers of the operations.
 pub(crate) mod operation {
     pub(crate) const OPEN_PARCEL: u8 = 0x31;
     pub(crate) const PARCEL_STATUS: u8 = 0x32;
     pub(crate) const END_PARCEL: u8 = 0x33;
+    pub(crate) const LIST_PARCELS: u8 = 0x34;
 }
 
 /// Open parcel: replace an existing entry.
 const OVERWRITE: u8 = 1 << 0;
+/// Parcel status, end parcel: the user is named. List parcels: those of all users.
+const USERS: u8 = 1 << 0;
+/// List of parcels: there are more.
+const MORE: u8 = 1 << 0;
 /// Parcel status: the time of the next attempt is known.
 const NEXT: u8 = 1 << 0;
 /// Parcel status: there is a fault.
@@ -56,9 +70,68 @@ pub enum RelayCall {
     Open(Box<ParcelOrder>),
     /// Queries the state of a parcel. Answered by
     /// [`ParcelStatus`](crate::path::Answer::ParcelStatus).
-    Status(CopyId),
+    Status(ParcelName),
     /// Ends a parcel, or has it delivered again. Answered by [`Done`](crate::path::Answer::Done).
-    End(CopyId, ParcelEnd),
+    End(ParcelName, ParcelEnd),
+    /// Lists parcels. Answered by [`Parcels`](crate::path::Answer::Parcels).
+    List(ParcelQuery),
+}
+
+/// A parcel among those of all users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParcelName {
+    /// Its identifier.
+    pub id: CopyId,
+    /// The user whose it is, for an operator; `None` for the one who asks.
+    pub user: Option<String>,
+}
+
+impl From<CopyId> for ParcelName {
+    fn from(id: CopyId) -> Self {
+        Self { id, user: None }
+    }
+}
+
+/// A question for many parcels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParcelQuery {
+    /// Those of all users, for an operator; otherwise those of the one who asks.
+    pub all_users: bool,
+    /// The states of interest: bit *n* for the one with the number *n*. At least one.
+    pub states: u8,
+    /// Where the list begins: 0, or [`ParcelList::next`] of the answer before.
+    pub from: u64,
+}
+
+impl ParcelQuery {
+    /// All states.
+    pub const ALL_STATES: u8 = (1 << ParcelState::ALL.len()) - 1;
+
+    /// The bit of a state in [`Self::states`].
+    #[must_use]
+    pub fn bit(state: ParcelState) -> u8 {
+        1 << state.number()
+    }
+}
+
+/// A part of the list of parcels, in the order of their submission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParcelList {
+    /// Where the list continues; `None` at its end. A part may be empty before it.
+    pub next: Option<u64>,
+    /// The parcels.
+    pub parcels: Vec<ListedParcel>,
+}
+
+/// A parcel in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedParcel {
+    /// Its identifier.
+    pub id: CopyId,
+    /// The user whose it is.
+    pub user: String,
+    /// How far it is.
+    pub status: ParcelStatus,
 }
 
 /// A file that is to be delivered.
@@ -213,6 +286,7 @@ impl RelayCall {
             Self::Status(_) => "look at the parcel",
             Self::End(_, ParcelEnd::Cancel) => "cancel the parcel",
             Self::End(_, ParcelEnd::Retry) => "put back the parcel",
+            Self::List(_) => "list the parcels",
         }
     }
 
@@ -220,15 +294,25 @@ impl RelayCall {
     pub(crate) fn options_defined(number: u8) -> Option<u8> {
         match number {
             operation::OPEN_PARCEL => Some(OVERWRITE),
-            operation::PARCEL_STATUS | operation::END_PARCEL => Some(0),
+            operation::PARCEL_STATUS | operation::END_PARCEL | operation::LIST_PARCELS => {
+                Some(USERS)
+            }
             _ => None,
         }
     }
 
     /// The rules beyond the layout.
     pub(crate) fn check(&self, path_bytes_max: usize) -> Result<(), DecodeError> {
-        let Self::Open(order) = self else {
-            return Ok(());
+        let order = match self {
+            Self::Open(order) => order,
+            Self::Status(name) | Self::End(name, _) => return name.check(),
+            Self::List(query) => {
+                let is_known = (1..=ParcelQuery::ALL_STATES).contains(&query.states);
+                return match is_known {
+                    true => Ok(()),
+                    false => Err(DecodeError::Invalid("states of parcels")),
+                };
+            }
         };
         crate::wire::check_path(&order.name, path_bytes_max, "name")?;
         if order.name.contains(&b'/') || matches!(&*order.name, b"" | b"." | b"..") {
@@ -251,19 +335,23 @@ impl RelayCall {
                 w.text(&order.target, TARGET_BYTES_MAX);
                 w.path(&order.name);
             }
-            Self::Status(id) => {
+            Self::Status(name) => {
                 w.u8(operation::PARCEL_STATUS);
-                w.u8(0);
-                w.raw(&id.0);
+                name.encode(w);
             }
-            Self::End(id, end) => {
+            Self::End(name, end) => {
                 w.u8(operation::END_PARCEL);
-                w.u8(0);
-                w.raw(&id.0);
+                name.encode(w);
                 w.u8(match end {
                     ParcelEnd::Cancel => 0,
                     ParcelEnd::Retry => 1,
                 });
+            }
+            Self::List(query) => {
+                w.u8(operation::LIST_PARCELS);
+                w.u8(flag(query.all_users, USERS));
+                w.u8(query.states);
+                w.u64(query.from);
             }
         }
     }
@@ -274,19 +362,23 @@ impl RelayCall {
         r: &mut Reader<'_>,
         path_bytes_max: usize,
     ) -> Result<Self, DecodeError> {
-        let id = CopyId(r.array("id of a parcel")?);
         Ok(match number {
             operation::OPEN_PARCEL => Self::Open(Box::new(ParcelOrder {
-                id,
+                id: CopyId(r.array("id of a parcel")?),
                 overwrite: options & OVERWRITE != 0,
                 bytes: r.u64("length")?,
                 life_s: r.u32("life of a parcel")?,
                 target: r.text(TARGET_BYTES_MAX, "target")?,
                 name: r.path(path_bytes_max, "name")?,
             })),
-            operation::PARCEL_STATUS => Self::Status(id),
+            operation::PARCEL_STATUS => Self::Status(ParcelName::decode(options, r)?),
+            operation::LIST_PARCELS => Self::List(ParcelQuery {
+                all_users: options & USERS != 0,
+                states: r.u8("states of parcels")?,
+                from: r.u64("number of a parcel")?,
+            }),
             _ => Self::End(
-                id,
+                ParcelName::decode(options, r)?,
                 match r.u8("end of a parcel")? {
                     0 => ParcelEnd::Cancel,
                     1 => ParcelEnd::Retry,
@@ -294,6 +386,39 @@ impl RelayCall {
                 },
             ),
         })
+    }
+}
+
+impl ParcelName {
+    fn check(&self) -> Result<(), DecodeError> {
+        self.user.as_deref().map_or(Ok(()), check_user)
+    }
+
+    /// The options of the call, and the name.
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.u8(flag(self.user.is_some(), USERS));
+        w.raw(&self.id.0);
+        if let Some(user) = &self.user {
+            w.text(user, USER_BYTES_MAX);
+        }
+    }
+
+    fn decode(options: u8, r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            id: CopyId(r.array("id of a parcel")?),
+            user: match options & USERS != 0 {
+                true => Some(r.text(USER_BYTES_MAX, USER)?),
+                false => None,
+            },
+        })
+    }
+}
+
+fn check_user(user: &str) -> Result<(), DecodeError> {
+    check_most(USER, user.len(), USER_BYTES_MAX)?;
+    match user.is_empty() {
+        true => Err(DecodeError::Invalid(USER)),
+        false => Ok(()),
     }
 }
 
@@ -359,6 +484,72 @@ impl ParcelStatus {
             },
             is_fault_there: options & THERE != 0,
         })
+    }
+}
+
+impl ParcelList {
+    pub(crate) fn check(&self) -> Result<(), DecodeError> {
+        check_most(
+            "count of parcels",
+            self.parcels.len(),
+            usize::from(u16::MAX),
+        )?;
+        self.parcels.iter().try_for_each(|parcel| {
+            check_user(&parcel.user)?;
+            parcel.status.check()
+        })
+    }
+
+    pub(crate) fn data_bytes(&self) -> usize {
+        self.parcels.iter().map(ListedParcel::bytes).sum()
+    }
+
+    pub(crate) fn encode(&self, w: &mut Writer<'_>) {
+        w.u8(flag(self.next.is_some(), MORE));
+        w.u64(self.next.unwrap_or(0));
+        w.u16(u16::try_from(self.parcels.len()).unwrap_or(u16::MAX));
+        for parcel in &self.parcels {
+            w.raw(&parcel.id.0);
+            w.text(&parcel.user, USER_BYTES_MAX);
+            parcel.status.encode(w);
+        }
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        const OPTIONS: &str = "options of an answer";
+        let options = r.u8(OPTIONS)?;
+        if options & !MORE != 0 {
+            return Err(DecodeError::Invalid(OPTIONS));
+        }
+        let next = present(
+            options,
+            MORE,
+            r.u64("number of a parcel")?,
+            "number of a parcel",
+        )?;
+        let count = r.u16("count of parcels")?;
+        let mut parcel = || {
+            Ok(ListedParcel {
+                id: CopyId(r.array("id of a parcel")?),
+                user: r.text(USER_BYTES_MAX, USER)?,
+                status: ParcelStatus::decode(r)?,
+            })
+        };
+        Ok(Self {
+            next,
+            parcels: (0..count).map(|_| parcel()).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl ListedParcel {
+    /// Most bytes of it in a list.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let fault = self.status.fault.as_ref().map_or(0, |fault| {
+            fault.operation.len() + fault.path.len() + fault.cause.len() + fault.hint.len() + 15
+        });
+        LISTED_FIXED_BYTES + self.user.len() + self.status.target.len() + fault
     }
 }
 

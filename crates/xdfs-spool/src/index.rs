@@ -5,6 +5,7 @@
 //! the index is opened again, as its state in memory is of no use then.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +18,7 @@ use redb::{
 use xdfs_proto::third_party::CopyId;
 use xdfs_proto::{Code, Fault, Retry};
 
-use crate::parcel::Parcel;
+use crate::parcel::{Counted, Parcel};
 use crate::segment::{Extent, SegmentUse, Segments, full, path_bytes};
 
 /// Version of the tables and of the records in segments.
@@ -77,6 +78,8 @@ pub(crate) struct Change<'a> {
     transaction: &'a WriteTransaction,
     segments: &'a Segments,
     uses: BTreeMap<u64, SegmentUse>,
+    /// Parcels that were changed, with what counts of them; `None` for those that were removed.
+    counted: Vec<(u64, Option<Counted>)>,
 }
 
 /// What a change comes to; the outer error is one of the storage, which undoes all changes of the
@@ -98,7 +101,7 @@ impl Change<'_> {
     }
 
     /// Adds a parcel, and gives it a number.
-    pub(crate) fn add(&self, mut parcel: Parcel) -> Result<Parcel, redb::Error> {
+    pub(crate) fn add(&mut self, mut parcel: Parcel) -> Result<Parcel, redb::Error> {
         let mut meta = self.transaction.open_table(META)?;
         parcel.number = meta.get(NEXT_KEY)?.map_or(0, |number| number.value());
         meta.insert(NEXT_KEY, parcel.number + 1)?;
@@ -111,9 +114,10 @@ impl Change<'_> {
         Ok(parcel)
     }
 
-    pub(crate) fn put(&self, parcel: &Parcel) -> Result<(), redb::Error> {
+    pub(crate) fn put(&mut self, parcel: &Parcel) -> Result<(), redb::Error> {
         let mut parcels = self.transaction.open_table(PARCELS)?;
         parcels.insert(parcel.number, parcel.encode().as_slice())?;
+        self.counted.push((parcel.number, Counted::of(parcel)));
         Ok(())
     }
 
@@ -125,6 +129,7 @@ impl Change<'_> {
         names.remove((order.user.as_str(), name(order.id)))?;
         let mut parcels = self.transaction.open_table(PARCELS)?;
         parcels.remove(parcel.number)?;
+        self.counted.push((parcel.number, None));
         Ok(())
     }
 
@@ -250,6 +255,8 @@ struct Shared {
     database: Mutex<Option<Arc<Database>>>,
     segments: Arc<Segments>,
     uses: Mutex<BTreeMap<u64, SegmentUse>>,
+    /// The parcels that take room.
+    counted: Mutex<BTreeMap<u64, Counted>>,
 }
 
 /// An index that is open, before the segments are.
@@ -257,6 +264,7 @@ pub(crate) struct OpenIndex {
     path: PathBuf,
     database: Database,
     pub(crate) uses: BTreeMap<u64, SegmentUse>,
+    counted: BTreeMap<u64, Counted>,
     /// A random number that no other spool has.
     pub(crate) identity: u128,
 }
@@ -295,9 +303,10 @@ impl OpenIndex {
             transaction.open_table(ARRIVALS)?;
             transaction.open_table(SEGMENTS)?;
             transaction.commit()?;
-            Ok((version.unwrap_or(VERSION), uses_in(&database)?, identity))
+            let found = (uses_in(&database)?, counted_in(&database)?);
+            Ok((version.unwrap_or(VERSION), found, identity))
         };
-        let (version, uses, identity) =
+        let (version, (uses, counted), identity) =
             prepare().map_err(|error| fault("open the spool", path, &error))?;
         if version != VERSION {
             let cause = format!("it has version {version}, and this program knows {VERSION}");
@@ -308,6 +317,7 @@ impl OpenIndex {
             path: path.to_owned(),
             database,
             uses,
+            counted,
             identity,
         })
     }
@@ -319,6 +329,7 @@ impl OpenIndex {
             database: Mutex::new(Some(Arc::new(self.database))),
             segments,
             uses: Mutex::new(self.uses),
+            counted: Mutex::new(self.counted),
         });
         let (jobs, received) = mpsc::channel();
         let own = Arc::clone(&shared);
@@ -358,6 +369,19 @@ fn uses_in(database: &Database) -> Result<BTreeMap<u64, SegmentUse>, redb::Error
     Ok(uses)
 }
 
+/// The parcels in an index that take room. One that can't be read is found when it is needed.
+fn counted_in(database: &Database) -> Result<BTreeMap<u64, Counted>, redb::Error> {
+    let transaction = database.begin_read()?;
+    let mut counted = BTreeMap::new();
+    for found in transaction.open_table(PARCELS)?.iter()? {
+        let (number, bytes) = found?;
+        let number = number.value();
+        let parcel = Parcel::decode(number, bytes.value());
+        counted.extend(parcel.and_then(|parcel| Some((number, Counted::of(&parcel)?))));
+    }
+    Ok(counted)
+}
+
 fn fault(operation: &str, path: &Path, error: &redb::Error) -> Fault {
     let path = path_bytes(path);
     match error {
@@ -389,8 +413,9 @@ impl Shared {
             _ => fault,
         })?;
         // A change that failed may be durable all the same.
-        let uses = uses_in(&opened).map_err(|error| fault("open the spool", &self.path, &error))?;
-        *self.uses() = uses;
+        let found = uses_in(&opened).and_then(|uses| Ok((uses, counted_in(&opened)?)));
+        let found = found.map_err(|error| fault("open the spool", &self.path, &error))?;
+        (*self.uses(), *self.counted()) = found;
         let opened = Arc::new(opened);
         *database = Some(Arc::clone(&opened));
         Ok(opened)
@@ -425,7 +450,15 @@ impl Shared {
         let database = self.opened()?;
         let changed = change(&database, &self.segments, works);
         drop(database);
-        let uses = changed.map_err(|error| self.failed("write", &error))?;
+        let (uses, counted) = changed.map_err(|error| self.failed("write", &error))?;
+        let mut all = self.counted();
+        for (number, own) in counted {
+            match own {
+                Some(own) => drop(all.insert(number, own)),
+                None => drop(all.remove(&number)),
+            }
+        }
+        drop(all);
         if uses.is_empty() {
             return Ok(());
         }
@@ -443,28 +476,32 @@ impl Shared {
         Ok(())
     }
 
+    fn counted(&self) -> MutexGuard<'_, BTreeMap<u64, Counted>> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn uses(&self) -> MutexGuard<'_, BTreeMap<u64, SegmentUse>> {
         self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn change(
-    database: &Database,
-    segments: &Segments,
-    works: Vec<Work>,
-) -> Result<BTreeMap<u64, SegmentUse>, redb::Error> {
+/// What a transaction has changed.
+type Done = (BTreeMap<u64, SegmentUse>, Vec<(u64, Option<Counted>)>);
+
+fn change(database: &Database, segments: &Segments, works: Vec<Work>) -> Result<Done, redb::Error> {
     let transaction = database.begin_write()?;
     let mut change = Change {
         transaction: &transaction,
         segments,
         uses: BTreeMap::new(),
+        counted: Vec::new(),
     };
     for work in works {
         work(&mut change)?;
     }
-    let uses = change.uses;
+    let done = (change.uses, change.counted);
     transaction.commit()?;
-    Ok(uses)
+    Ok(done)
 }
 
 impl Index {
@@ -525,12 +562,31 @@ impl Index {
     /// # Errors
     /// The index can't be read, or a parcel in it.
     pub(crate) fn each(&self, mut each: impl FnMut(Parcel)) -> Result<(), Fault> {
+        self.each_from(0, |parcel| {
+            each(parcel);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// The parcels from a number on, in the order of their numbers, until `each` breaks.
+    ///
+    /// # Errors
+    /// As [`Self::each`].
+    pub(crate) fn each_from(
+        &self,
+        from: u64,
+        mut each: impl FnMut(Parcel) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
         let damaged = self.read(|transaction| {
             let parcels = transaction.open_table(PARCELS)?;
-            for found in parcels.iter()? {
+            for found in parcels.range(from..)? {
                 let (number, bytes) = found?;
                 match Parcel::decode(number.value(), bytes.value()) {
-                    Some(parcel) => each(parcel),
+                    Some(parcel) => {
+                        if each(parcel).is_break() {
+                            return Ok(None);
+                        }
+                    }
                     None => return Ok(Some(number.value())),
                 }
             }
@@ -543,6 +599,16 @@ impl Index {
                 Err(Fault::new(Code::Io, "read the spool", cause))
             }
         }
+    }
+
+    /// Bytes in segments that belong to parcels.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        self.shared.uses().values().map(|own| own.live).sum()
+    }
+
+    /// Passes the parcels that take room on.
+    pub(crate) fn counted(&self, each: impl FnMut(&Counted)) {
+        self.shared.counted().values().for_each(each);
     }
 
     pub(crate) fn arrival(&self, number: u64) -> Result<Option<Vec<u8>>, Fault> {

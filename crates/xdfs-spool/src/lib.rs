@@ -21,5 +21,5 @@ mod sink;
 mod source;
 mod spool;
 
-pub use parcel::{NewParcel, Parcel, Placed};
+pub use parcel::{Counted, NewParcel, Parcel, Placed};
 pub use spool::{KEPT_S, Spool, SpoolLimits};

@@ -67,6 +67,32 @@ pub struct Placed {
     pub directory: Option<(u64, u64)>,
 }
 
+/// What counts of a parcel that takes room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// How far it is.
+    pub state: ParcelState,
+    /// Length of the file.
+    pub bytes: u64,
+    /// When it was opened, in seconds since 1970.
+    pub opened_s: u64,
+}
+
+impl Counted {
+    pub(crate) fn of(parcel: &Parcel) -> Option<Self> {
+        has_content(parcel.state).then_some(Self {
+            state: parcel.state,
+            bytes: parcel.order.bytes,
+            opened_s: parcel.opened_s,
+        })
+    }
+}
+
+/// Whether the content of a parcel in this state is kept: one that was given up may be put back.
+pub(crate) fn has_content(state: ParcelState) -> bool {
+    !matches!(state, ParcelState::Delivered | ParcelState::Cancelled)
+}
+
 impl Parcel {
     /// When it is given up, in seconds since 1970.
     #[must_use]

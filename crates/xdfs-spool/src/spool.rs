@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,7 @@ use xdfs_store::{OpenedSink, SinkRequest, Source};
 use crate::arrival::Arrival;
 use crate::index::OpenIndex;
 use crate::inner::Inner;
-use crate::parcel::{NewParcel, Parcel};
+use crate::parcel::{Counted, NewParcel, Parcel, has_content};
 use crate::segment::{Segments, full, path_bytes};
 use crate::sink;
 use crate::source::SpoolSource;
@@ -64,12 +65,6 @@ pub struct Spool {
     inner: Arc<Inner>,
     limits: SpoolLimits,
     taken: Arc<Mutex<HashMap<String, Taken>>>,
-}
-
-/// Whether the content of a parcel is kept.
-fn has_content(state: ParcelState) -> bool {
-    // One that was given up may be put back.
-    !matches!(state, ParcelState::Delivered | ParcelState::Cancelled)
 }
 
 impl Spool {
@@ -234,6 +229,29 @@ impl Spool {
     /// The index can't be read, or is damaged.
     pub fn each(&self, each: impl FnMut(Parcel)) -> Result<(), Fault> {
         self.inner.index.each(each)
+    }
+
+    /// Passes the parcels from a number on, in the order of their submission, until `each` breaks.
+    ///
+    /// # Errors
+    /// As [`Self::each`].
+    pub fn each_from(
+        &self,
+        from: u64,
+        each: impl FnMut(Parcel) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        self.inner.index.each_from(from, each)
+    }
+
+    /// Passes what counts of the parcels that take room on, from memory.
+    pub fn counted(&self, each: impl FnMut(&Counted)) {
+        self.inner.index.counted(each);
+    }
+
+    /// Bytes in the segments that belong to parcels.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.inner.index.stored_bytes()
     }
 
     /// Bytes of a parcel that are durable here.

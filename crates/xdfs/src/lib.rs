@@ -188,7 +188,8 @@ pub use xdfs_gridftp::door::{
 };
 pub use xdfs_proto::frame::Resume;
 pub use xdfs_proto::relay::{
-    PARCEL_LIFE_S_MAX, ParcelEnd, ParcelOrder, ParcelState, ParcelStatus, parcel_path,
+    ListedParcel, PARCEL_LIFE_S_MAX, ParcelEnd, ParcelList, ParcelName, ParcelOrder, ParcelQuery,
+    ParcelState, ParcelStatus, parcel_path,
 };
 pub use xdfs_proto::third_party::{CopyId, CopyState, CopyStatus};
 pub use xdfs_proto::{

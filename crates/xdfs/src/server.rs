@@ -490,10 +490,12 @@ impl Server {
         let mut further = self.handle.doors.clone();
         further.retain(|(name, _)| *name != doors::XDFS);
         // It ends after the sessions, which add to it.
+        let relay = self.relay.clone();
         let _deliverer = self.relay.map(Deliverer::start).transpose()?;
         let figures = ServerFigures {
             acceptor: self.acceptor,
             further,
+            relay,
         };
         let metrics = self.metrics.map(|own| own.start(move || figures.text()));
         // Also while sessions end.

@@ -346,6 +346,22 @@ def _write_parcel(c):
     return c["overwrite"], body + string(c["target"].encode()) + string(c["name"])
 
 
+def _read_parcel_name(r, o):
+    c = {"parcel": r.take(16), "user": r.text(255) if o else None}
+    if c["user"] == "":
+        raise malformed("user of a parcel")
+    return c
+
+
+def _write_parcel_name(c):
+    return c["user"] is not None, c["parcel"] + (string(c["user"].encode()) if c["user"] else b"")
+
+
+def _write_parcel_end(c):
+    options, name = _write_parcel_name(c)
+    return options, name + pack("B", PARCEL_ENDS.index(c["end"]))
+
+
 CALLS = {
     0x01: ("stat", 1, lambda r, o: {"follow": bool(o), "path": r.path()}, lambda c: (c["follow"], string(c["path"]))),
     0x02: ("list", 0,
@@ -402,10 +418,14 @@ CALLS = {
     0x1E: ("start-tree", 31, _read_tree_order, _write_tree_order),
     0x1F: ("tree-status", 3, _read_tree_query, _write_tree_query),
     0x31: ("open-parcel", 1, _read_parcel, _write_parcel),
-    0x32: ("parcel-status", 0, lambda r, _: {"parcel": r.take(16)}, lambda c: (0, c["parcel"])),
-    0x33: ("end-parcel", 0,
-           lambda r, _: {"parcel": r.take(16), "end": PARCEL_ENDS[r.bounded("B", 0, 1, "end of a parcel")]},
-           lambda c: (0, c["parcel"] + pack("B", PARCEL_ENDS.index(c["end"])))),
+    0x32: ("parcel-status", 1, _read_parcel_name, _write_parcel_name),
+    0x33: ("end-parcel", 1,
+           lambda r, o: {**_read_parcel_name(r, o), "end": PARCEL_ENDS[r.bounded("B", 0, 1, "end of a parcel")]},
+           _write_parcel_end),
+    0x34: ("list-parcels", 1,
+           lambda r, o: {"all_users": bool(o), "states": r.bounded("B", 1, 63, "states of parcels"),
+                         "from": r.number("Q")},
+           lambda c: (c["all_users"], pack("BQ", c["states"], c["from"]))),
     0x30: _one_path("group"),
     0x20: ("open", 0xFF, _read_open, _write_open),
     0x21: ("read", 1, lambda r, o: {"locked": bool(o), "handle": _handle(r), "extents": _extents(r)},
@@ -713,6 +733,21 @@ def _write_parcel_status(a):
     return body + (encode_fault(a["fault"]) if a["fault"] else b"")
 
 
+def _read_parcels(r):
+    options = r.bounded("B", 0, 1, "options of an answer")
+    a, count = {"next": _optional(r, "Q", options & 1, "number of a parcel")}, r.number("H")
+    a["parcels"] = []
+    for _ in range(count):
+        name = _read_parcel_name(r, 1)
+        a["parcels"].append({**name, **_read_parcel_status(r)})
+    return a
+
+
+def _write_parcels(a):
+    body = pack("BQH", a["next"] is not None, a["next"] or 0, len(a["parcels"]))
+    return body + b"".join(_write_parcel_name(p)[1] + _write_parcel_status(p) for p in a["parcels"])
+
+
 def _read_group(r):
     a = {"storage": {0: "shared"}[r.bounded("B", 0, 0, "storage of a group")]}
     count = r.number("B")
@@ -748,6 +783,7 @@ CONTENTS = {
     0x0D: ("copy-status", _read_copy_status, _write_copy_status),
     0x0E: ("tree-status", _read_tree_status, _write_tree_status),
     0x0F: ("parcel-status", _read_parcel_status, _write_parcel_status),
+    0x10: ("parcels", _read_parcels, _write_parcels),
     0x30: ("group", _read_group, _write_group),
     0x20: ("opened", _read_opened, _write_opened),
     0x21: ("data", _read_data,

@@ -50,8 +50,9 @@ def as_told(message):
     for key in ("blocks", "pieces"):
         if kind and key in m:
             m[key] = [{**x, "state": state(m["digest"], x["state"])} for x in m[key]]
-    if "list" in m:
-        m["list"] = [as_told(news) for news in m["list"]]
+    for key in ("list", "parcels"):
+        if key in m:
+            m[key] = [as_told(one) for one in m[key]]
     if "features" in m:
         m["features"] = [{"id": i, "name": n, "value": v} for i, n, v in m["features"]]
     return m

@@ -67,7 +67,9 @@ pub(crate) use partial::{PartialCommand, PartialFlags};
 pub(crate) use perf::PerfFlags;
 #[cfg(feature = "gsi")]
 pub(crate) use proxy::{ProxyCommand, ProxyFile, ProxyInitFlags};
-pub(crate) use relay::RelayFlags;
+pub(crate) use relay::{
+    AtRelayFlags, LOCAL, RelayCommand, RelayEndFlags, RelayFlags, RelayLsFlags, RelayShowFlags,
+};
 pub(crate) use remotes::RemotesFlags;
 pub(crate) use serve::{ServeFlags, ServeLevelFlag};
 pub(crate) use shell::ShellFlags;

@@ -3,12 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueHint};
+use clap::{Args, Subcommand, ValueHint};
 use xdfs::settings::size::parse_size;
-use xdfs::{CopyId, Listen};
+use xdfs::{CopyId, Listen, ParcelState};
 
 use super::serve::{LogLevel, parse_listen};
+use super::{SecurityFlags, StackFlags};
 use crate::paths::criteria::parse_age;
+
+/// The relay on this machine.
+pub(crate) const LOCAL: &str = "xdfs://localhost";
 
 /// Take files for other servers, and deliver them when these are up.
 ///
@@ -19,12 +23,24 @@ use crate::paths::criteria::parse_age;
 /// At the target the relay logs in as `xdfs cp` of its own user would: with the keys and the known
 /// servers of that user. So give it an account there that may write what its users may have
 /// delivered. What it connects to is bounded by --connect-to.
+///
+/// `xdfs relay ls`, `show`, `retry` and `drop` are for what is at a relay: of the user who asks,
+/// and of all users for the one who runs the relay.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "\
 Examples:
   xdfs relay --listen 0.0.0.0 --spool /var/spool/xdfs --connect-to store.example:2799
-  xdfs cp --via relay.example big.img xdfs://store.example/in/")]
+  xdfs cp --via relay.example big.img xdfs://store.example/in/
+  xdfs relay ls xdfs://relay.example"
+)]
 pub(crate) struct RelayFlags {
+    /// What is done with files at a relay.
+    #[command(subcommand)]
+    pub(crate) command: Option<RelayCommand>,
+
     /// Address to listen on: HOST, HOST:PORT, [IPV6]:PORT or unix:PATH; may be repeated.
     ///
     /// Port 0 picks a free port. Default: 127.0.0.1:2799.
@@ -32,8 +48,8 @@ pub(crate) struct RelayFlags {
     pub(crate) listen: Vec<Listen>,
 
     /// The directory of the spool; made if it isn't there, for this user only.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) spool: PathBuf,
+    #[arg(long, required = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) spool: Option<PathBuf>,
 
     /// Servers to which files may be delivered.
     ///
@@ -59,6 +75,120 @@ pub(crate) struct RelayFlags {
     /// Log level on standard error.
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = LogLevel::Info)]
     pub(crate) log: LogLevel,
+}
+
+/// What is done with files at a relay.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum RelayCommand {
+    /// List the files at a relay that aren't delivered, in the order in which they came.
+    ///
+    /// Prints a line for each, with identifier, state, size, age and number of attempts, and where
+    /// it goes; the next line says why the last attempt failed.
+    Ls(RelayLsFlags),
+    /// Show all that a relay knows of one file.
+    Show(RelayShowFlags),
+    /// Have files tried at once that wait, or put back those that were given up.
+    Retry(RelayEndFlags),
+    /// Remove files from a relay, which are not delivered then, as `xdfs cancel` does.
+    ///
+    /// What was delivered stays where it is.
+    Drop(RelayEndFlags),
+}
+
+/// A relay, and how to reach it.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AtRelayFlags {
+    /// Print JSON objects to standard output, one in a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) stack: StackFlags,
+
+    #[command(flatten)]
+    pub(crate) security: SecurityFlags,
+}
+
+/// The flags of `xdfs relay ls`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  xdfs relay ls                                  those of this user at the relay on this machine
+  xdfs relay ls --state dead --all-users xdfs://relay.example")]
+pub(crate) struct RelayLsFlags {
+    /// The relay.
+    #[arg(value_name = "URL", default_value = LOCAL)]
+    pub(crate) server: String,
+
+    /// Those in this state only: arriving, held, delivering, delivered, dead or cancelled; may be
+    /// repeated. Default: all but delivered and cancelled.
+    #[arg(long, value_name = "STATE", value_parser = parse_state)]
+    pub(crate) state: Vec<ParcelState>,
+
+    /// Those of all users, with their names; for the user who runs the relay.
+    #[arg(long)]
+    pub(crate) all_users: bool,
+
+    #[command(flatten)]
+    pub(crate) at: AtRelayFlags,
+}
+
+/// The flags of `xdfs relay show`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  xdfs relay show $id xdfs://relay.example")]
+pub(crate) struct RelayShowFlags {
+    /// The identifier that `xdfs cp` has printed.
+    #[arg(value_name = "ID")]
+    pub(crate) id: CopyId,
+
+    /// The relay.
+    #[arg(value_name = "URL", default_value = LOCAL)]
+    pub(crate) server: String,
+
+    /// The user whose it is; for the user who runs the relay.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) user: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) at: AtRelayFlags,
+}
+
+/// The flags of `xdfs relay retry` and `drop`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  xdfs relay retry $id xdfs://relay.example
+  xdfs relay retry --dead --all-users xdfs://relay.example
+  xdfs relay drop $id xdfs://relay.example")]
+pub(crate) struct RelayEndFlags {
+    /// The identifiers that `xdfs cp` has printed, and the relay. Default: the one of this machine.
+    #[arg(value_name = "ID|URL")]
+    pub(crate) words: Vec<String>,
+
+    /// All that were given up; prints their identifiers.
+    #[arg(long)]
+    pub(crate) dead: bool,
+
+    /// Those of all users; for the user who runs the relay.
+    #[arg(long, requires = "dead", conflicts_with = "user")]
+    pub(crate) all_users: bool,
+
+    /// The user whose they are; for the user who runs the relay.
+    #[arg(long, value_name = "NAME", conflicts_with = "dead")]
+    pub(crate) user: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) at: AtRelayFlags,
+}
+
+fn parse_state(text: &str) -> Result<ParcelState, String> {
+    let mut all = ParcelState::ALL.into_iter();
+    all.find(|state| state.as_str() == text).ok_or_else(|| {
+        let names = ParcelState::ALL.map(ParcelState::as_str);
+        format!("expected one of {}", names.join(", "))
+    })
 }
 
 /// A file that goes by a relay.

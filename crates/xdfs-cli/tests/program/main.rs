@@ -81,6 +81,8 @@ mod power;
 mod reconnect;
 #[cfg(target_os = "linux")]
 mod relay;
+#[cfg(unix)]
+mod relay_seen;
 #[cfg(target_os = "linux")]
 mod reload;
 #[cfg(unix)]

@@ -14,11 +14,11 @@ use crate::unheard::{beneath, can_trace};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A relay and a target.
-struct Scene {
-    place: Place,
-    relay: Server,
-    target: Option<Server>,
-    target_address: String,
+pub(crate) struct Scene {
+    pub(crate) place: Place,
+    pub(crate) relay: Server,
+    pub(crate) target: Option<Server>,
+    pub(crate) target_address: String,
 }
 
 fn start_relay(place: &Place, listen: &str, flags: &[&str]) -> Server {
@@ -30,12 +30,16 @@ fn start_relay(place: &Place, listen: &str, flags: &[&str]) -> Server {
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(&CONNECTS)
     }
 
-    fn with(flags: &[&str]) -> Self {
-        let place = Place::new();
+    pub(crate) fn with(flags: &[&str]) -> Self {
+        Self::at(Place::new(), flags)
+    }
+
+    /// In a place where files for the flags may be.
+    pub(crate) fn at(place: Place, flags: &[&str]) -> Self {
         let relay = start_relay(&place, "127.0.0.1:0", flags);
         let target = Server::start(&place.root());
         let target_address = target.addresses[0].clone();
@@ -49,21 +53,21 @@ impl Scene {
         }
     }
 
-    fn relay_url(&self) -> String {
+    pub(crate) fn relay_url(&self) -> String {
         self.relay.url("")
     }
 
-    fn stop_target(&mut self) {
+    pub(crate) fn stop_target(&mut self) {
         self.target.as_mut().unwrap().running.kill();
         self.target = None;
     }
 
-    fn start_target(&mut self) {
+    pub(crate) fn start_target(&mut self) {
         let flags = ["--listen", &self.target_address];
         self.target = Some(Server::start_with(&self.place.root(), &flags));
     }
 
-    fn restart_relay(&mut self) {
+    pub(crate) fn restart_relay(&mut self) {
         self.relay.running.kill();
         let address = self.relay.addresses[0].clone();
         self.relay = start_relay(&self.place, &address, &CONNECTS);
@@ -78,11 +82,11 @@ impl Scene {
         words
     }
 
-    fn cp(&self, flags: &[&str], source: &str, to: &str) -> Run {
+    pub(crate) fn cp(&self, flags: &[&str], source: &str, to: &str) -> Run {
         xdfs(self.command(flags, source, to))
     }
 
-    fn status(&self, id: &str) -> Value {
+    pub(crate) fn status(&self, id: &str) -> Value {
         let run = xdfs(["status", "--json", id, &self.relay_url()]).ok();
         run.json().remove(0)
     }
@@ -92,7 +96,7 @@ impl Scene {
     }
 
     #[track_caller]
-    fn wait_for(&self, id: &str, state: &str) -> Value {
+    pub(crate) fn wait_for(&self, id: &str, state: &str) -> Value {
         let mut last = Value::Null;
         let is_so = xdfs_testkit::wait::until(PATIENCE, || {
             last = self.status(id);
@@ -102,13 +106,13 @@ impl Scene {
         last
     }
 
-    fn remote(&self, name: &str) -> PathBuf {
+    pub(crate) fn remote(&self, name: &str) -> PathBuf {
         self.place.remote(name)
     }
 }
 
 /// The identifier that a run has printed.
-fn id_of(run: &Run) -> String {
+pub(crate) fn id_of(run: &Run) -> String {
     let records = run.json();
     let found = records.iter().find(|record| record["type"] == "detached");
     let found = found.unwrap_or_else(|| panic!("{run:?}"));

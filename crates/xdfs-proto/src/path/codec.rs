@@ -14,7 +14,7 @@ use crate::fault::Fault;
 use crate::file::{FileAnswer, FileCall};
 use crate::group::Group;
 use crate::limits::Limits;
-use crate::relay::{self, ParcelStatus, RelayCall};
+use crate::relay::{self, ParcelList, ParcelStatus, RelayCall};
 use crate::third_party::{self, CAPABILITY_BYTES_MAX, CopyStatus, ThirdPartyCall, TreeStatus};
 use crate::wire::{
     DecodeError, FAULT_BYTES_MAX, Reader, Writer, check_mode, check_most, check_path, flag, present,
@@ -75,6 +75,7 @@ mod content {
     pub(super) const COPY_STATUS: u8 = 0x0d;
     pub(super) const TREE_STATUS: u8 = 0x0e;
     pub(super) const PARCEL_STATUS: u8 = 0x0f;
+    pub(super) const PARCELS: u8 = 0x10;
     pub(super) const GROUP: u8 = 0x30;
 }
 
@@ -499,7 +500,7 @@ impl Call {
             third_party::operation::DELEGATE..=third_party::operation::TREE_STATUS => {
                 Self::ThirdParty(ThirdPartyCall::decode(number, options, r, limits)?)
             }
-            relay::operation::OPEN_PARCEL..=relay::operation::END_PARCEL => Self::Relay(
+            relay::operation::OPEN_PARCEL..=relay::operation::LIST_PARCELS => Self::Relay(
                 RelayCall::decode(number, options, r, limits.path_bytes_max)?,
             ),
             number => Self::File(FileCall::decode(number, options, r, limits)?),
@@ -550,6 +551,10 @@ impl Answer {
             Self::CopyStatus(status) => status.check(limits),
             Self::ParcelStatus(status) => {
                 status.check()?;
+                self.check_length(limits)
+            }
+            Self::Parcels(list) => {
+                list.check()?;
                 self.check_length(limits)
             }
             Self::TreeStatus(status) => {
@@ -680,6 +685,10 @@ impl Answer {
                 w.u8(content::PARCEL_STATUS);
                 status.encode(w);
             }
+            Ok(Self::Parcels(list)) => {
+                w.u8(content::PARCELS);
+                list.encode(w);
+            }
             Ok(Self::Group(group)) => {
                 w.u8(content::GROUP);
                 group.encode(w);
@@ -747,6 +756,7 @@ impl Answer {
             content::COPY_STATUS => Self::CopyStatus(Box::new(CopyStatus::decode(r, limits)?)),
             content::TREE_STATUS => Self::TreeStatus(Box::new(TreeStatus::decode(r, limits)?)),
             content::PARCEL_STATUS => Self::ParcelStatus(Box::new(ParcelStatus::decode(r)?)),
+            content::PARCELS => Self::Parcels(ParcelList::decode(r)?),
             content::GROUP => Self::Group(Group::decode(r)?),
             number => match FileAnswer::decode(number, r)? {
                 Some(answer) => Self::File(answer),

@@ -254,6 +254,7 @@ pub(crate) fn answer(id: CallId, part: u32, last: bool, answer: &Result<Answer, 
         Ok(Answer::CopyStatus(status)) => crate::third_party::status(status),
         Ok(Answer::TreeStatus(status)) => crate::third_party::tree_status(status),
         Ok(Answer::ParcelStatus(status)) => crate::relay::status(status),
+        Ok(Answer::Parcels(list)) => crate::relay::list(list),
         Ok(Answer::Group(group)) => json!({
             "answer": "group",
             "storage": match group.storage {

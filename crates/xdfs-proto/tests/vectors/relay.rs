@@ -5,7 +5,8 @@ use xdfs_proto::digest::DigestValue;
 use xdfs_proto::frame::{AnswerPart, CallRequest, FRAME_HEADER_BYTES, Frame};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::relay::{
-    PARCEL_LIFE_S_MAX, ParcelEnd, ParcelOrder, ParcelState, ParcelStatus, RelayCall,
+    ListedParcel, PARCEL_LIFE_S_MAX, ParcelEnd, ParcelList, ParcelName, ParcelOrder, ParcelQuery,
+    ParcelState, ParcelStatus, RelayCall,
 };
 use xdfs_proto::third_party::CopyId;
 use xdfs_proto::{CallId, Code, Fault};
@@ -32,21 +33,51 @@ pub(crate) fn call(call: &RelayCall) -> Value {
             "target": order.target,
             "name": hex(&order.name),
         }),
-        RelayCall::Status(id) => json!({ "call": "parcel-status", "parcel": hex(&id.0) }),
-        RelayCall::End(id, end) => json!({
+        RelayCall::Status(name) => json!({
+            "call": "parcel-status",
+            "parcel": hex(&name.id.0),
+            "user": name.user,
+        }),
+        RelayCall::End(name, end) => json!({
             "call": "end-parcel",
-            "parcel": hex(&id.0),
+            "parcel": hex(&name.id.0),
+            "user": name.user,
             "end": match end {
                 ParcelEnd::Cancel => "cancel",
                 ParcelEnd::Retry => "retry",
             },
         }),
+        RelayCall::List(query) => json!({
+            "call": "list-parcels",
+            "all_users": query.all_users,
+            "states": query.states,
+            "from": wide(query.from),
+        }),
     }
 }
 
 pub(crate) fn status(status: &ParcelStatus) -> Value {
+    let mut found = fields(status);
+    found["answer"] = "parcel-status".into();
+    found
+}
+
+pub(crate) fn list(list: &ParcelList) -> Value {
+    let parcels = list.parcels.iter().map(|parcel| {
+        let mut found = fields(&parcel.status);
+        found["parcel"] = hex(&parcel.id.0).into();
+        found["user"] = parcel.user.as_str().into();
+        found
+    });
     json!({
-        "answer": "parcel-status",
+        "answer": "parcels",
+        "next": list.next.map(wide),
+        "parcels": parcels.collect::<Vec<_>>(),
+    })
+}
+
+fn fields(status: &ParcelStatus) -> Value {
+    json!({
         "state": status.state.as_str(),
         "bytes": wide(status.bytes),
         "arrived": wide(status.arrived),
@@ -80,9 +111,37 @@ fn open(overwrite: bool, life_s: u32) -> Frame {
 }
 
 fn state(state: ParcelState) -> Frame {
+    answered(Answer::ParcelStatus(Box::new(in_state(state))))
+}
+
+fn listed(states: &[ParcelState], next: Option<u64>) -> Frame {
+    let parcels = states
+        .iter()
+        .zip(["alice", "bob"])
+        .map(|(state, user)| ListedParcel {
+            id: PARCEL,
+            user: user.into(),
+            status: in_state(*state),
+        });
+    answered(Answer::Parcels(ParcelList {
+        next,
+        parcels: parcels.collect(),
+    }))
+}
+
+fn answered(answer: Answer) -> Frame {
+    Frame::Answer(AnswerPart {
+        id: ID,
+        part: 0,
+        last: true,
+        answer: Ok(answer),
+    })
+}
+
+fn in_state(state: ParcelState) -> ParcelStatus {
     let (has_arrived, waits) = (state != ParcelState::Arriving, state == ParcelState::Held);
     let fails = waits || state == ParcelState::Dead;
-    let answer = Answer::ParcelStatus(Box::new(ParcelStatus {
+    ParcelStatus {
         state,
         bytes: 1 << 34,
         arrived: if has_arrived { 1 << 34 } else { 1 << 33 },
@@ -101,13 +160,14 @@ fn state(state: ParcelState) -> Frame {
         target: TARGET.into(),
         fault: fails.then(|| Fault::new(Code::ConnectionLost, "connect", "it has gone").remote()),
         is_fault_there: state == ParcelState::Dead,
-    }));
-    Frame::Answer(AnswerPart {
-        id: ID,
-        part: 0,
-        last: true,
-        answer: Ok(answer),
-    })
+    }
+}
+
+fn of_bob() -> ParcelName {
+    ParcelName {
+        id: PARCEL,
+        user: Some("bob".into()),
+    }
 }
 
 pub(crate) fn samples() -> Vec<(&'static str, Frame)> {
@@ -117,14 +177,41 @@ pub(crate) fn samples() -> Vec<(&'static str, Frame)> {
             "xpathm-open-parcel-overwrite",
             open(true, PARCEL_LIFE_S_MAX),
         ),
-        ("xpathm-parcel-status", asks(RelayCall::Status(PARCEL))),
+        (
+            "xpathm-parcel-status",
+            asks(RelayCall::Status(PARCEL.into())),
+        ),
+        (
+            "xpathm-parcel-status-of-user",
+            asks(RelayCall::Status(of_bob())),
+        ),
         (
             "xpathm-cancel-parcel",
-            asks(RelayCall::End(PARCEL, ParcelEnd::Cancel)),
+            asks(RelayCall::End(PARCEL.into(), ParcelEnd::Cancel)),
         ),
         (
             "xpathm-retry-parcel",
-            asks(RelayCall::End(PARCEL, ParcelEnd::Retry)),
+            asks(RelayCall::End(PARCEL.into(), ParcelEnd::Retry)),
+        ),
+        (
+            "xpathm-retry-parcel-of-user",
+            asks(RelayCall::End(of_bob(), ParcelEnd::Retry)),
+        ),
+        (
+            "xpathm-list-parcels",
+            asks(RelayCall::List(ParcelQuery {
+                all_users: false,
+                states: ParcelQuery::bit(ParcelState::Dead),
+                from: 0,
+            })),
+        ),
+        (
+            "xpathm-list-parcels-of-all",
+            asks(RelayCall::List(ParcelQuery {
+                all_users: true,
+                states: ParcelQuery::ALL_STATES,
+                from: u64::MAX,
+            })),
         ),
         ("answer-parcel-arriving", state(ParcelState::Arriving)),
         ("answer-parcel-held", state(ParcelState::Held)),
@@ -132,6 +219,11 @@ pub(crate) fn samples() -> Vec<(&'static str, Frame)> {
         ("answer-parcel-delivered", state(ParcelState::Delivered)),
         ("answer-parcel-dead", state(ParcelState::Dead)),
         ("answer-parcel-cancelled", state(ParcelState::Cancelled)),
+        (
+            "answer-parcels",
+            listed(&[ParcelState::Held, ParcelState::Dead], Some(12)),
+        ),
+        ("answer-parcels-none", listed(&[], None)),
     ]
 }
 
@@ -173,7 +265,39 @@ pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
         ("xpathm-open-parcel-cut", resized("xpathm-open-parcel", -1)),
         (
             "xpathm-parcel-status-option-undefined",
+            at("xpathm-parcel-status", options, &[2]),
+        ),
+        (
+            "xpathm-parcel-status-user-missing",
             at("xpathm-parcel-status", options, &[1]),
+        ),
+        (
+            "xpathm-parcel-status-user-empty",
+            at("xpathm-parcel-status-of-user", fields + 16, &[0, 0]),
+        ),
+        (
+            "xpathm-list-parcels-option-undefined",
+            at("xpathm-list-parcels", options, &[2]),
+        ),
+        (
+            "xpathm-list-parcels-no-state",
+            at("xpathm-list-parcels", fields, &[0]),
+        ),
+        (
+            "xpathm-list-parcels-state-undefined",
+            at("xpathm-list-parcels", fields, &[0x40]),
+        ),
+        (
+            "answer-parcels-option-undefined",
+            at("answer-parcels-none", rest, &[2]),
+        ),
+        (
+            "answer-parcels-next-absent-but-set",
+            at("answer-parcels", rest, &[0]),
+        ),
+        (
+            "answer-parcels-more-than-there-are",
+            at("answer-parcels", rest + 1 + 8, &[0, 3]),
         ),
         (
             "xpathm-end-parcel-undefined",

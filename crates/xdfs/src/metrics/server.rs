@@ -7,6 +7,7 @@ use xdfs_engine::AcceptorControl;
 use xdfs_store::tally::Tally;
 
 use super::{Family, text};
+use crate::relay::Relay;
 
 /// Where the figures of a server are.
 #[derive(Debug)]
@@ -14,12 +15,14 @@ pub(crate) struct ServerFigures {
     pub(crate) acceptor: AcceptorControl,
     /// The other doors, by their names.
     pub(crate) further: Vec<(&'static str, Arc<dyn DoorControl>)>,
+    pub(crate) relay: Option<Arc<Relay>>,
 }
 
 impl ServerFigures {
     /// The text of all metrics, as they are now.
     pub(crate) fn text(&self) -> String {
         let mut families = self.families();
+        families.extend(self.relay.iter().flat_map(|relay| relay.families()));
         families.extend(of_process());
         text(families)
     }

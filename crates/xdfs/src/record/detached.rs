@@ -53,6 +53,7 @@ impl<'a> DetachedStatusBody<'a> {
 pub(super) struct ParcelStatusBody<'a> {
     server: &'a str,
     id: &'a str,
+    user: Option<&'a str>,
     state: &'static str,
     target: &'a str,
     bytes: u64,
@@ -66,10 +67,15 @@ pub(super) struct ParcelStatusBody<'a> {
 }
 
 impl<'a> ParcelStatusBody<'a> {
-    pub(super) fn new(server: &'a str, id: &'a str, status: &'a ParcelStatus) -> Self {
+    pub(super) fn new(
+        server: &'a str,
+        (id, user): (&'a str, Option<&'a str>),
+        status: &'a ParcelStatus,
+    ) -> Self {
         Self {
             server,
             id,
+            user,
             state: status.state.as_str(),
             target: &status.target,
             bytes: status.bytes,

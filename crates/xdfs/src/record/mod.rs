@@ -218,9 +218,20 @@ impl<'a> Record<'a> {
     /// `parcel-status`: the state of a file at a relay.
     #[must_use]
     pub fn parcel_status(server: &'a str, id: &'a str, status: &'a ParcelStatus) -> Self {
-        Self(Body::ParcelStatus(ParcelStatusBody::new(
-            server, id, status,
-        )))
+        let body = ParcelStatusBody::new(server, (id, None), status);
+        Self(Body::ParcelStatus(body))
+    }
+
+    /// `parcel-status`: the state of a file of this user at a relay.
+    #[must_use]
+    pub fn parcel_of(
+        server: &'a str,
+        id: &'a str,
+        user: &'a str,
+        status: &'a ParcelStatus,
+    ) -> Self {
+        let body = ParcelStatusBody::new(server, (id, Some(user)), status);
+        Self(Body::ParcelStatus(body))
     }
 
     /// `identity`: how a server identifies the user, and its own key; both are `None` on a channel

@@ -1,7 +1,9 @@
 //! The calls of a client to a relay.
 
 use xdfs_proto::path::{Answer, Call};
-use xdfs_proto::relay::{ParcelEnd, ParcelOrder, ParcelStatus, RelayCall};
+use xdfs_proto::relay::{
+    ParcelEnd, ParcelList, ParcelName, ParcelOrder, ParcelQuery, ParcelStatus, RelayCall,
+};
 use xdfs_proto::third_party::CopyId;
 use xdfs_proto::{Code, Fault};
 
@@ -34,13 +36,13 @@ impl Client {
             .map(drop)
     }
 
-    /// The state of a parcel of this user.
+    /// The state of a parcel of this user, or of another one for an operator.
     ///
     /// # Errors
     /// [`Code::Unsupported`]: the server is no relay. [`Code::NotFound`]: it doesn't know the
     /// parcel (any more).
-    pub fn parcel_status(&self, id: CopyId) -> Result<ParcelStatus, Fault> {
-        match self.call(Call::Relay(RelayCall::Status(id)))? {
+    pub fn parcel_status(&self, parcel: impl Into<ParcelName>) -> Result<ParcelStatus, Fault> {
+        match self.call(Call::Relay(RelayCall::Status(parcel.into())))? {
             Answer::ParcelStatus(status) => Ok(self.named(*status)),
             // The engine lets nothing else through.
             _ => Err(Fault::new(
@@ -62,11 +64,35 @@ impl Client {
         status
     }
 
-    /// Ends a parcel of this user, or has it tried again.
+    /// Ends a parcel of this user, or of another one for an operator, or has it tried again.
     ///
     /// # Errors
     /// As [`Self::parcel_status`].
-    pub fn end_parcel(&self, id: CopyId, end: ParcelEnd) -> Result<(), Fault> {
-        self.call(Call::Relay(RelayCall::End(id, end))).map(drop)
+    pub fn end_parcel(&self, parcel: impl Into<ParcelName>, end: ParcelEnd) -> Result<(), Fault> {
+        let call = RelayCall::End(parcel.into(), end);
+        self.call(Call::Relay(call)).map(drop)
+    }
+
+    /// A part of the list of parcels of this user, or of all users for an operator.
+    ///
+    /// # Errors
+    /// [`Code::Unsupported`]: the server is no relay. [`Code::PermissionDenied`]: those of others
+    /// are asked for, and the user is no operator.
+    pub fn parcels(&self, query: ParcelQuery) -> Result<ParcelList, Fault> {
+        match self.call(Call::Relay(RelayCall::List(query)))? {
+            Answer::Parcels(mut list) => {
+                for parcel in &mut list.parcels {
+                    let status = parcel.status.clone();
+                    parcel.status = self.named(status);
+                }
+                Ok(list)
+            }
+            // The engine lets nothing else through.
+            _ => Err(Fault::new(
+                Code::Internal,
+                "list the parcels",
+                "another answer",
+            )),
+        }
     }
 }

@@ -14,6 +14,7 @@ use super::attempt::{Attempt, Failed, lock};
 use super::delivery::{deliver, withdraw};
 use super::parcels::{Relay, now_s};
 use super::schedule::{Next, RUNNING_MAX};
+use super::tally::Tally;
 use super::target;
 
 /// Parcels that are delivered at the same time; half of them to one target at most.
@@ -225,6 +226,7 @@ impl Shared {
                     Err(Failed::Ended)
                 } else {
                     lock(&relay.tried).entry(number).or_default().attempts += 1;
+                    Tally::count(&relay.tally.attempts);
                     deliver(relay, parcel, attempt)
                 }
             }
@@ -282,6 +284,9 @@ impl Shared {
     /// Keeps and logs why an attempt failed.
     fn note(&self, parcel: &Parcel, failed: &Failed) {
         let id = parcel.order.id;
+        if !matches!(failed, Failed::Ended) {
+            Tally::count(&self.relay.tally.failed);
+        }
         let fault = match failed {
             Failed::Ended => return,
             Failed::Never(fault) => return self.give_up(parcel, fault.clone()),

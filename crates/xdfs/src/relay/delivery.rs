@@ -20,6 +20,7 @@ use xdfs_spool::{Parcel, Placed};
 
 use super::attempt::{Attempt, Failed};
 use super::parcels::{Relay, now_s};
+use super::tally::Tally;
 use super::target;
 use crate::client::Client;
 use crate::paths::{join, last_part};
@@ -288,7 +289,11 @@ impl Delivery<'_> {
                 }
                 Ok(())
             });
-        delivered.map(drop).map_err(|fault| self.failed(fault))
+        delivered.map_err(|fault| self.failed(fault))?;
+        let tally = &self.relay.tally;
+        Tally::count(&tally.delivered);
+        Tally::add(&tally.delivered_bytes, self.parcel.order.bytes);
+        Ok(())
     }
 
     fn attempts(&self) -> u32 {

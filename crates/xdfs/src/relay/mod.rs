@@ -17,9 +17,11 @@ mod attempt;
 mod calls;
 mod deliverer;
 mod delivery;
+mod figures;
 mod parcels;
 mod schedule;
 mod store;
+mod tally;
 mod target;
 
 pub use calls::new_parcel_id;

@@ -1,18 +1,22 @@
 //! The spool of a relay, and what this process does with its parcels.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Instant, SystemTime};
 
 use xdfs_access::CurrentAccess;
-use xdfs_proto::relay::{ParcelState, ParcelStatus};
+use xdfs_proto::relay::{
+    LISTED_BYTES_MAX, ListedParcel, ParcelList, ParcelQuery, ParcelState, ParcelStatus,
+};
 use xdfs_proto::third_party::CopyId;
 use xdfs_proto::{Code, Fault, Side};
 use xdfs_spool::{Parcel, Spool, SpoolLimits};
 
 use super::attempt::{Attempt, Tried, lock};
 use super::schedule::Schedule;
+use super::tally::Tally;
 
 /// Settings of a relay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +28,11 @@ pub struct RelaySettings {
     /// Most bytes of those of one user; `None` for all of them.
     pub bytes_per_user_max: Option<u64>,
 }
+
+/// Parcels that are looked at for one part of a list: some ten milliseconds.
+const LOOKED_MAX: usize = 10_000;
+/// Most parcels in one part of a list.
+const LISTED_MAX: usize = 256;
 
 /// The present time in seconds since 1970.
 pub(super) fn now_s() -> u64 {
@@ -39,6 +48,7 @@ pub(crate) struct Relay {
     pub(super) schedule: Mutex<Schedule>,
     pub(super) running: Mutex<HashMap<u64, Arc<Attempt>>>,
     pub(super) tried: Mutex<HashMap<u64, Tried>>,
+    pub(crate) tally: Tally,
 }
 
 impl Relay {
@@ -61,6 +71,7 @@ impl Relay {
             schedule: Mutex::default(),
             running: Mutex::default(),
             tried: Mutex::default(),
+            tally: Tally::default(),
         })
     }
 
@@ -69,7 +80,35 @@ impl Relay {
     /// # Errors
     /// [`Code::NotFound`]: the user has none with this identifier.
     pub(super) fn status(&self, user: &str, id: CopyId) -> Result<ParcelStatus, Fault> {
-        let parcel = self.spool.find(user, id)?;
+        self.status_of(self.spool.find(user, id)?)
+    }
+
+    /// A part of the list of parcels: those of one user, or all.
+    ///
+    /// # Errors
+    /// The spool can't be read.
+    pub(super) fn list(&self, user: Option<&str>, query: ParcelQuery) -> Result<ParcelList, Fault> {
+        let (found, mut next) = look(&self.spool, user, query, (LOOKED_MAX, LISTED_MAX))?;
+        let (mut parcels, mut bytes) = (Vec::new(), 0);
+        for parcel in found {
+            let (number, order) = (parcel.number, &parcel.order);
+            let (id, user) = (order.id, order.user.clone());
+            let status = self.status_of(parcel)?;
+            if query.states & ParcelQuery::bit(status.state) == 0 {
+                continue;
+            }
+            let listed = ListedParcel { id, user, status };
+            bytes += listed.bytes();
+            if bytes > LISTED_BYTES_MAX {
+                next = Some(number);
+                break;
+            }
+            parcels.push(listed);
+        }
+        Ok(ParcelList { next, parcels })
+    }
+
+    fn status_of(&self, parcel: Parcel) -> Result<ParcelStatus, Fault> {
         let attempt = lock(&self.running).get(&parcel.number).map(Arc::clone);
         let tried = lock(&self.tried).get(&parcel.number).cloned();
         let tried = tried.unwrap_or_default();
@@ -112,6 +151,7 @@ impl Relay {
     /// [`Code::NotFound`], or the spool can't be written.
     pub(super) fn cancel(&self, user: &str, id: CopyId) -> Result<(), Fault> {
         let parcel = self.spool.find(user, id)?;
+        let old = parcel.state;
         let altered = self.spool.alter(parcel.number, now_s(), |parcel| {
             match parcel.state {
                 // An attempt may be giving the file its name: the next one, or that, decides.
@@ -134,6 +174,9 @@ impl Relay {
             }
             self.spool.notify(altered.number);
         }
+        if altered.state == ParcelState::Cancelled && old != ParcelState::Cancelled {
+            Tally::count(&self.tally.cancelled);
+        }
         Ok(())
     }
 
@@ -148,8 +191,11 @@ impl Relay {
                 parcel.fault = None;
             }
             Ok(())
-        });
-        cancelled.map(drop)
+        })?;
+        if cancelled.state == ParcelState::Cancelled {
+            Tally::count(&self.tally.cancelled);
+        }
+        Ok(())
     }
 
     /// Has a user's parcel tried at once: one that waits, or that was given up.
@@ -193,6 +239,7 @@ impl Relay {
         let attempts = lock(&self.tried)
             .get(&parcel.number)
             .map_or(0, |tried| tried.attempts);
+        let is_late = fault.code == Code::DeadlineExceeded;
         let dead = self.spool.alter(parcel.number, now_s(), move |parcel| {
             if matches!(parcel.state, ParcelState::Held | ParcelState::Arriving) {
                 // Only a file that has arrived can be put back.
@@ -204,7 +251,109 @@ impl Relay {
                 parcel.fault = Some(fault);
             }
             Ok(())
-        });
-        dead.map(drop)
+        })?;
+        match dead.state {
+            ParcelState::Dead | ParcelState::Cancelled if is_late => {
+                Tally::count(&self.tally.expired)
+            }
+            ParcelState::Dead => Tally::count(&self.tally.dead),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The parcels of a query, of which at most so many are looked at and at most so many found, and
+/// the number at which the next look begins.
+fn look(
+    spool: &Spool,
+    user: Option<&str>,
+    query: ParcelQuery,
+    (looked_max, found_max): (usize, usize),
+) -> Result<(Vec<Parcel>, Option<u64>), Fault> {
+    let (mut found, mut looked, mut next) = (Vec::new(), 0, None);
+    spool.each_from(query.from, |parcel| {
+        if looked == looked_max || found.len() == found_max {
+            next = Some(parcel.number);
+            return ControlFlow::Break(());
+        }
+        looked += 1;
+        let is_own = user.is_none_or(|user| user == parcel.order.user);
+        // The spool doesn't know of attempts.
+        let states = match parcel.state {
+            ParcelState::Held => {
+                ParcelQuery::bit(ParcelState::Held) | ParcelQuery::bit(ParcelState::Delivering)
+            }
+            state => ParcelQuery::bit(state),
+        };
+        if is_own && query.states & states != 0 {
+            found.push(parcel);
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok((found, next))
+}
+
+#[cfg(test)]
+mod tests {
+    use xdfs_spool::NewParcel;
+
+    use super::*;
+
+    #[test]
+    fn a_list_comes_in_parts_that_have_each_parcel_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(dir.path(), SpoolLimits::default()).unwrap();
+        for number in 0..40_u8 {
+            let order = NewParcel {
+                user: if number % 4 == 0 { "bob" } else { "alice" }.into(),
+                id: CopyId([number; 16]),
+                target: "xdfs://host/x".into(),
+                name: b"x".to_vec(),
+                overwrite: false,
+                bytes: 1,
+                life_s: 60,
+            };
+            let parcel = spool.submit(order, 0).unwrap();
+            if number < 10 {
+                let end = |parcel: &mut Parcel| {
+                    parcel.state = ParcelState::Cancelled;
+                    Ok(())
+                };
+                spool.alter(parcel.number, 0, end).unwrap();
+            }
+        }
+        let all = |user: Option<&str>, states: u8, bounds: (usize, usize)| {
+            let (mut numbers, mut from, mut parts) = (Vec::new(), 0, 0);
+            loop {
+                let query = ParcelQuery {
+                    all_users: false,
+                    states,
+                    from,
+                };
+                let (found, next) = look(&spool, user, query, bounds).unwrap();
+                assert!(found.len() <= bounds.1);
+                numbers.extend(found.iter().map(|parcel| parcel.order.id.0[0]));
+                parts += 1;
+                match next {
+                    Some(next) => from = next,
+                    None => return (numbers, parts),
+                }
+            }
+        };
+        let states = ParcelQuery::ALL_STATES;
+        let every: Vec<u8> = (0..40).collect();
+        assert_eq!(all(None, states, (100, 100)), (every.clone(), 1));
+        assert_eq!(all(None, states, (100, 7)), (every.clone(), 6));
+        assert_eq!(all(None, states, (7, 100)), (every.clone(), 6));
+        let of_bob: Vec<u8> = (0..40).step_by(4).collect();
+        assert_eq!(all(Some("bob"), states, (3, 1)).0, of_bob);
+        let arriving = ParcelQuery::bit(ParcelState::Arriving);
+        assert_eq!(all(None, arriving, (9, 9)).0, every[10..]);
+        assert!(all(Some("eve"), states, (9, 9)).0.is_empty());
+        // The same from memory.
+        let mut counted = 0;
+        spool.counted(|_| counted += 1);
+        assert_eq!(counted, 30);
     }
 }

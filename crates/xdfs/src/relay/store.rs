@@ -4,15 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use xdfs_access::ThirdPartyUser;
-use xdfs_proto::Fault;
 use xdfs_proto::path::{Answer, Call};
-use xdfs_proto::relay::{ParcelEnd, ParcelOrder, RelayCall, parcel_of};
+use xdfs_proto::relay::{ParcelEnd, ParcelName, ParcelOrder, RelayCall, parcel_of};
 use xdfs_proto::third_party::CopyId;
+use xdfs_proto::{Code, Fault};
 use xdfs_spool::NewParcel;
 use xdfs_store::{OpenedSink, SinkRequest, Store};
 
 use super::parcels::{Relay, now_s};
 use super::target;
+
+const LIST: &str = "list the parcels";
 
 /// The store of a session whose user may have files delivered.
 pub(crate) struct RelayStore {
@@ -36,20 +38,53 @@ impl RelayStore {
                 self.user.started("take a parcel", order.id, paths, code);
                 opened.map(|()| Answer::Done)
             }
-            RelayCall::Status(id) => {
-                self.user.check_limits("look at the parcel")?;
-                let status = self.relay.status(user, *id)?;
+            RelayCall::Status(name) => {
+                let user = self.owner(name, "look at the parcel")?;
+                let status = self.relay.status(user, name.id)?;
                 Ok(Answer::ParcelStatus(Box::new(status)))
             }
-            RelayCall::End(id, end) => {
-                self.user.check_limits(call_name(*end))?;
-                match end {
-                    ParcelEnd::Cancel => self.relay.cancel(user, *id)?,
-                    ParcelEnd::Retry => self.relay.retry(user, *id)?,
+            RelayCall::End(name, end) => {
+                let user = self.owner(name, call_name(*end))?;
+                let ended = match end {
+                    ParcelEnd::Cancel => self.relay.cancel(user, name.id),
+                    ParcelEnd::Retry => self.relay.retry(user, name.id),
+                };
+                if let Some(other) = &name.user {
+                    let code = ended.as_ref().err().map(|fault| fault.code);
+                    let paths = [other.as_bytes(), &[]];
+                    self.user.started(call_name(*end), name.id, paths, code);
                 }
-                Ok(Answer::Done)
+                ended.map(|()| Answer::Done)
+            }
+            RelayCall::List(query) => {
+                self.user.check_limits(LIST)?;
+                let one = match query.all_users {
+                    true => self.check_operator(LIST).map(|()| None)?,
+                    false => Some(user),
+                };
+                Ok(Answer::Parcels(self.relay.list(one, *query)?))
             }
         }
+    }
+
+    /// The user whose parcel is meant.
+    fn owner<'a>(&'a self, name: &'a ParcelName, operation: &str) -> Result<&'a str, Fault> {
+        self.user.check_limits(operation)?;
+        match &name.user {
+            Some(user) if user != self.user.name() => {
+                self.check_operator(operation)?;
+                Ok(user)
+            }
+            _ => Ok(self.user.name()),
+        }
+    }
+
+    fn check_operator(&self, operation: &str) -> Result<(), Fault> {
+        if self.relay.current.access().is_operator(&self.user) {
+            return Ok(());
+        }
+        let cause = "only the user who runs the relay may ask about those of others";
+        Err(Fault::new(Code::PermissionDenied, operation, cause))
     }
 
     fn open(&self, order: &ParcelOrder) -> Result<(), Fault> {
