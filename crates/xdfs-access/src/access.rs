@@ -608,24 +608,31 @@ impl Access {
             .allows(&user.principal, sends, host, address)
     }
 
-    /// Checks whether files are taken for `user`, to be delivered to another server.
+    /// Checks whether files are taken for `user`, to be sent to another server: whether its name is
+    /// allowed, or may turn out to be when it is looked up.
     ///
     /// # Errors
-    /// [`Code::PermissionDenied`]: the user is anonymous or the session is limited, or there is no
-    /// server that this one would connect to.
-    pub fn check_parcels(&self, user: &ThirdPartyUser) -> Result<(), Fault> {
+    /// [`Code::PermissionDenied`]: the user is anonymous or the session is limited, or this one
+    /// won't connect to the other server.
+    pub fn check_parcels(&self, user: &ThirdPartyUser, host: (&Host, u16)) -> Result<(), Fault> {
         const OPERATION: &str = "open the parcel";
         if user.principal.method == Method::Anonymous {
             let cause = "the user is anonymous";
             return Err(Fault::new(Code::PermissionDenied, OPERATION, cause));
         }
         user.check_limits(OPERATION)?;
-        if self.third_party.may_allow(&user.principal, true) {
-            return Ok(());
+        match self.third_party.may_allow_host(&user.principal, true, host) {
+            true => Ok(()),
+            false => Err(Self::forbidden(OPERATION, host)),
         }
-        let cause = "it connects to no other server for this user";
-        Err(Fault::new(Code::PermissionDenied, OPERATION, cause)
-            .hint("its administrator allows that with --connect-to"))
+    }
+
+    /// The fault of a connection to another server that isn't allowed.
+    #[must_use]
+    pub fn forbidden(operation: &str, (host, port): (&Host, u16)) -> Fault {
+        let cause = format!("its settings don't allow connections to {host}:{port}");
+        Fault::new(Code::PermissionDenied, operation, cause)
+            .hint("its administrator allows them with --connect-to")
     }
 
     /// Whether the server may connect to `host` at `address`, to deliver a file of the user with

@@ -608,7 +608,8 @@ pub(crate) fn warnings(builder: &ServerBuilder, listening: &[Listen]) -> Vec<Str
         }
     }
     let accounts = builder.security.as_ref().and_then(|s| s.accounts.as_ref());
-    if is_root() && accounts.is_none() {
+    // A relay serves nothing.
+    if is_root() && accounts.is_none() && builder.relay.is_none() {
         warnings.push(format!(
             "the server runs as root without [accounts], so all clients {verbs} as root: start it \
              as another user"

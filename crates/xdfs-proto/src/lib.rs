@@ -35,6 +35,7 @@ pub mod receiver;
 pub mod relay;
 pub mod sender;
 pub mod third_party;
+pub mod tree_file;
 pub mod tunnel;
 pub mod wire;
 

@@ -183,13 +183,13 @@ impl Preserve {
     const XATTRS: u8 = 1 << 1;
     const READ_TIMES: u8 = 1 << 2;
 
-    fn number(self) -> u8 {
+    pub(crate) fn number(self) -> u8 {
         flag(self.owner, Self::OWNER)
             | flag(self.xattrs, Self::XATTRS)
             | flag(self.read_times, Self::READ_TIMES)
     }
 
-    fn from_number(number: u8) -> Option<Self> {
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
         (number & !(Self::OWNER | Self::XATTRS | Self::READ_TIMES) == 0).then_some(Self {
             owner: number & Self::OWNER != 0,
             xattrs: number & Self::XATTRS != 0,
@@ -669,6 +669,12 @@ impl<'a> PackReader<'a> {
             rest: Reader::new(pack),
             limits,
         }
+    }
+
+    /// Bytes that weren't read yet.
+    #[must_use]
+    pub fn remaining(&self) -> usize {
+        self.rest.remaining()
     }
 }
 

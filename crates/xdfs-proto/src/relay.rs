@@ -15,6 +15,12 @@ use crate::wire::{DecodeError, Reader, Writer, check_most, flag, present};
 pub const PARCEL_LIFE_S_MAX: u32 = 30 * 24 * 3600;
 /// Longest URL of a target in bytes: a path of the longest kind, each byte as %XX, and a server.
 pub const TARGET_BYTES_MAX: usize = 3 * 4096 + 512;
+/// Most relays on the way of a parcel: those that it has passed, and those that come next.
+pub const RELAYS_MAX: usize = 8;
+/// Longest URL of a relay in bytes.
+pub const RELAY_BYTES_MAX: usize = 512;
+/// Longest name of an order in bytes.
+pub const ORDER_BYTES_MAX: usize = 64;
 
 /// Size of parcels in one answer to a [query](ParcelQuery), below the smallest limit of a frame.
 pub const LISTED_BYTES_MAX: usize = 32 << 10;
@@ -34,6 +40,12 @@ pub(crate) mod operation {
 
 /// Open parcel: replace an existing entry.
 const OVERWRITE: u8 = 1 << 0;
+/// Open parcel: the file is a tree.
+const TREE: u8 = 1 << 1;
+/// Open parcel: its file is that of another parcel.
+const OF: u8 = 1 << 2;
+/// Open parcel: it goes in an order.
+const IN_ORDER: u8 = 1 << 3;
 /// Parcel status, end parcel: the user is named. List parcels: those of all users.
 const USERS: u8 = 1 << 0;
 /// List of parcels: there are more.
@@ -44,6 +56,8 @@ const NEXT: u8 = 1 << 0;
 const FAULT: u8 = 1 << 1;
 /// Parcel status: the fault is one of the target.
 const THERE: u8 = 1 << 2;
+/// Parcel status: another relay has the parcel.
+const HOLDER: u8 = 1 << 3;
 
 /// The directory of the paths of parcels.
 const DIRECTORY: &[u8] = b".xdfs-parcel/";
@@ -141,6 +155,8 @@ pub struct ParcelOrder {
     pub id: CopyId,
     /// Replace an existing entry at the target.
     pub overwrite: bool,
+    /// The file is a [tree](crate::tree_file), and is delivered as one; not with `overwrite`.
+    pub tree: bool,
     /// Length of the file.
     pub bytes: u64,
     /// Seconds after which a parcel that isn't delivered is given up: at least 1, at most
@@ -150,7 +166,23 @@ pub struct ParcelOrder {
     pub target: String,
     /// The name of the file if the target is a directory.
     pub name: Vec<u8>,
+    /// The digest that the file must have; none if the initiator doesn't know it.
+    pub digest: DigestValue,
+    /// The relays by which the acceptor is to send it on, as URLs, the next one first; none for one
+    /// that is to deliver it.
+    pub next: Vec<String>,
+    /// The relays that it has passed, the first one first. One that finds itself here refuses it.
+    pub passed: Vec<RelayId>,
+    /// Another parcel of the user, whose file is that of this one too: it isn't uploaded again.
+    pub of: Option<CopyId>,
+    /// The name of an order: parcels of the user with the same one are delivered one after the
+    /// other, as they were taken.
+    pub in_order: Option<String>,
 }
+
+/// The number by which a relay recognises itself: 16 random bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RelayId(pub [u8; 16]);
 
 /// The end that is wanted for a parcel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -277,6 +309,9 @@ pub struct ParcelStatus {
     pub fault: Option<Fault>,
     /// The fault is one of the target; `false` without a fault.
     pub is_fault_there: bool,
+    /// The relay that has the parcel, as a URL; `None` if that is the acceptor itself. The state is
+    /// what the acceptor knows of it from there.
+    pub holder: Option<String>,
 }
 
 impl RelayCall {
@@ -293,7 +328,7 @@ impl RelayCall {
     /// The defined option bits of an operation; `None` for one that isn't of this module.
     pub(crate) fn options_defined(number: u8) -> Option<u8> {
         match number {
-            operation::OPEN_PARCEL => Some(OVERWRITE),
+            operation::OPEN_PARCEL => Some(OVERWRITE | TREE | OF | IN_ORDER),
             operation::PARCEL_STATUS | operation::END_PARCEL | operation::LIST_PARCELS => {
                 Some(USERS)
             }
@@ -318,9 +353,23 @@ impl RelayCall {
         if order.name.contains(&b'/') || matches!(&*order.name, b"" | b"." | b"..") {
             return Err(DecodeError::Invalid("name"));
         }
+        if order.overwrite && order.tree {
+            return Err(DecodeError::Invalid("options of a call"));
+        }
+        if let Some(name) = &order.in_order {
+            check_most("name of an order", name.len(), ORDER_BYTES_MAX)?;
+            if name.is_empty() {
+                return Err(DecodeError::Invalid("name of an order"));
+            }
+        }
+        if order.of == Some(order.id) {
+            return Err(DecodeError::Invalid("id of a parcel"));
+        }
         if !matches!(order.life_s, 1..=PARCEL_LIFE_S_MAX) {
             return Err(DecodeError::Invalid("life of a parcel"));
         }
+        check_most("relays", order.next.len() + order.passed.len(), RELAYS_MAX)?;
+        order.next.iter().try_for_each(|url| check_relay(url))?;
         check_target(&order.target)
     }
 
@@ -328,12 +377,29 @@ impl RelayCall {
         match self {
             Self::Open(order) => {
                 w.u8(operation::OPEN_PARCEL);
-                w.u8(flag(order.overwrite, OVERWRITE));
+                w.u8(flag(order.overwrite, OVERWRITE)
+                    | flag(order.tree, TREE)
+                    | flag(order.of.is_some(), OF)
+                    | flag(order.in_order.is_some(), IN_ORDER));
                 w.raw(&order.id.0);
                 w.u64(order.bytes);
                 w.u32(order.life_s);
                 w.text(&order.target, TARGET_BYTES_MAX);
                 w.path(&order.name);
+                w.digest(&order.digest);
+                w.u8(u8::try_from(order.next.len()).unwrap_or(u8::MAX));
+                order
+                    .next
+                    .iter()
+                    .for_each(|url| w.text(url, RELAY_BYTES_MAX));
+                w.u8(u8::try_from(order.passed.len()).unwrap_or(u8::MAX));
+                order.passed.iter().for_each(|relay| w.raw(&relay.0));
+                if let Some(of) = order.of {
+                    w.raw(&of.0);
+                }
+                if let Some(name) = &order.in_order {
+                    w.text(name, ORDER_BYTES_MAX);
+                }
             }
             Self::Status(name) => {
                 w.u8(operation::PARCEL_STATUS);
@@ -366,10 +432,22 @@ impl RelayCall {
             operation::OPEN_PARCEL => Self::Open(Box::new(ParcelOrder {
                 id: CopyId(r.array("id of a parcel")?),
                 overwrite: options & OVERWRITE != 0,
+                tree: options & TREE != 0,
                 bytes: r.u64("length")?,
                 life_s: r.u32("life of a parcel")?,
                 target: r.text(TARGET_BYTES_MAX, "target")?,
                 name: r.path(path_bytes_max, "name")?,
+                digest: r.digest()?,
+                next: relays(r, |r| r.text(RELAY_BYTES_MAX, "relay"))?,
+                passed: relays(r, |r| Ok(RelayId(r.array("relay")?)))?,
+                of: match options & OF != 0 {
+                    true => Some(CopyId(r.array("id of a parcel")?)),
+                    false => None,
+                },
+                in_order: match options & IN_ORDER != 0 {
+                    true => Some(r.text(ORDER_BYTES_MAX, "name of an order")?),
+                    false => None,
+                },
             })),
             operation::PARCEL_STATUS => Self::Status(ParcelName::decode(options, r)?),
             operation::LIST_PARCELS => Self::List(ParcelQuery {
@@ -386,6 +464,24 @@ impl RelayCall {
                 },
             ),
         })
+    }
+}
+
+/// A list of relays.
+fn relays<T>(
+    r: &mut Reader<'_>,
+    read: impl Fn(&mut Reader<'_>) -> Result<T, DecodeError>,
+) -> Result<Vec<T>, DecodeError> {
+    let count = usize::from(r.u8("relays")?);
+    check_most("relays", count, RELAYS_MAX)?;
+    (0..count).map(|_| read(r)).collect()
+}
+
+fn check_relay(url: &str) -> Result<(), DecodeError> {
+    check_most("relay", url.len(), RELAY_BYTES_MAX)?;
+    match url.is_empty() {
+        true => Err(DecodeError::Invalid("relay")),
+        false => Ok(()),
     }
 }
 
@@ -433,6 +529,7 @@ fn check_target(target: &str) -> Result<(), DecodeError> {
 impl ParcelStatus {
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         check_target(&self.target)?;
+        self.holder.as_deref().map_or(Ok(()), check_relay)?;
         let is_possible = self.arrived <= self.bytes
             && self.delivered <= self.bytes
             && (self.fault.is_some() || !self.is_fault_there)
@@ -447,7 +544,8 @@ impl ParcelStatus {
         w.u8(self.state.number());
         w.u8(flag(self.next_ms.is_some(), NEXT)
             | flag(self.fault.is_some(), FAULT)
-            | flag(self.is_fault_there, THERE));
+            | flag(self.is_fault_there, THERE)
+            | flag(self.holder.is_some(), HOLDER));
         w.u64(self.bytes);
         w.u64(self.arrived);
         w.u64(self.delivered);
@@ -459,13 +557,16 @@ impl ParcelStatus {
         if let Some(fault) = &self.fault {
             w.fault(fault);
         }
+        if let Some(holder) = &self.holder {
+            w.text(holder, RELAY_BYTES_MAX);
+        }
     }
 
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         const STATE: &str = "state of a parcel";
         let state = ParcelState::from_number(r.u8(STATE)?).ok_or(DecodeError::Invalid(STATE))?;
         let options = r.u8("options of an answer")?;
-        if options & !(NEXT | FAULT | THERE) != 0 {
+        if options & !(NEXT | FAULT | THERE | HOLDER) != 0 {
             return Err(DecodeError::Invalid("options of an answer"));
         }
         Ok(Self {
@@ -483,6 +584,10 @@ impl ParcelStatus {
                 false => None,
             },
             is_fault_there: options & THERE != 0,
+            holder: match options & HOLDER != 0 {
+                true => Some(r.text(RELAY_BYTES_MAX, "relay")?),
+                false => None,
+            },
         })
     }
 }
@@ -549,7 +654,12 @@ impl ListedParcel {
         let fault = self.status.fault.as_ref().map_or(0, |fault| {
             fault.operation.len() + fault.path.len() + fault.cause.len() + fault.hint.len() + 15
         });
-        LISTED_FIXED_BYTES + self.user.len() + self.status.target.len() + fault
+        let holder = self
+            .status
+            .holder
+            .as_ref()
+            .map_or(0, |holder| 2 + holder.len());
+        LISTED_FIXED_BYTES + self.user.len() + self.status.target.len() + fault + holder
     }
 }
 

@@ -50,6 +50,25 @@ impl ThirdPartyRules {
         rules.concern(who)
     }
 
+    /// Whether the server may connect for `who` to `host`, or may turn out to when that is looked
+    /// up.
+    #[must_use]
+    pub fn may_allow_host(&self, who: &Principal, sends: bool, (host, port): (&Host, u16)) -> bool {
+        if let Host::Address(address) = host {
+            return self.allows(who, sends, (host, port), *address);
+        }
+        let rules = if sends {
+            &self.send_to
+        } else {
+            &self.fetch_from
+        };
+        let target = Target::Host {
+            host: host.clone(),
+            port,
+        };
+        rules.may_allow(Some(who), &target)
+    }
+
     /// Whether the server may connect for `who` to `host` at this address, to send a file there or
     /// to fetch one.
     #[must_use]

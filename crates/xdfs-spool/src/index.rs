@@ -22,7 +22,7 @@ use crate::parcel::{Counted, Parcel};
 use crate::segment::{Extent, SegmentUse, Segments, full, path_bytes};
 
 /// Version of the tables and of the records in segments.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// Most changes in one transaction.
 const BATCH_MAX: usize = 1024;
 /// Memory for pages of the index.
@@ -32,16 +32,20 @@ const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const PARCELS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("parcels");
 /// Numbers of parcels by user and identifier.
 const NAMES: TableDefinition<'_, (&str, u128), u64> = TableDefinition::new("names");
-/// By parcel and first byte: segment, position, offset and length of the record, and end.
+/// The parcels that need the content of one.
+const SHARES: TableDefinition<'_, (u64, u64), ()> = TableDefinition::new("shares");
+/// By content and first byte: segment, position, offset and length of the record, and end.
 type ExtentRow = (u64, u64, u64, u64, u64);
 const EXTENTS: TableDefinition<'_, (u64, u64), ExtentRow> = TableDefinition::new("extents");
-/// The durable fragments of a parcel.
+/// The durable fragments of a content.
 const ARRIVALS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("arrivals");
 /// Live bytes of a segment, and the end of its last record.
 const SEGMENTS: TableDefinition<'_, u64, (u64, u64)> = TableDefinition::new("segments");
 
 const VERSION_KEY: &str = "version";
 const NEXT_KEY: &str = "next";
+const CLOCK_KEY: &str = "clock";
+const TAKEN_KEY: &str = "taken";
 /// The upper and the lower half of the spool's identity.
 const IDENTITY_KEYS: [&str; 2] = ["identity-high", "identity-low"];
 
@@ -100,18 +104,40 @@ impl Change<'_> {
         Ok(found.and_then(|bytes| Parcel::decode(number, bytes.value())))
     }
 
-    /// Adds a parcel, and gives it a number.
-    pub(crate) fn add(&mut self, mut parcel: Parcel) -> Result<Parcel, redb::Error> {
+    /// Adds a parcel, and gives it a number; with the content of another one or of its own.
+    pub(crate) fn add(
+        &mut self,
+        mut parcel: Parcel,
+        content: Option<u64>,
+    ) -> Result<Parcel, redb::Error> {
         let mut meta = self.transaction.open_table(META)?;
         parcel.number = meta.get(NEXT_KEY)?.map_or(0, |number| number.value());
         meta.insert(NEXT_KEY, parcel.number + 1)?;
         drop(meta);
+        parcel.content = content.unwrap_or(parcel.number);
+        let mut shares = self.transaction.open_table(SHARES)?;
+        shares.insert((parcel.content, parcel.number), ())?;
+        drop(shares);
         let mut names = self.transaction.open_table(NAMES)?;
         let order = &parcel.order;
         names.insert((order.user.as_str(), name(order.id)), parcel.number)?;
         drop(names);
         self.put(&parcel)?;
         Ok(parcel)
+    }
+
+    /// The number at which a parcel is taken, from 1.
+    pub(crate) fn next_taken(&self) -> Result<u64, redb::Error> {
+        let mut meta = self.transaction.open_table(META)?;
+        let next = meta.get(TAKEN_KEY)?.map_or(1, |taken| taken.value() + 1);
+        meta.insert(TAKEN_KEY, next)?;
+        Ok(next)
+    }
+
+    pub(crate) fn set_clock(&self, now_s: u64) -> Result<(), redb::Error> {
+        let mut meta = self.transaction.open_table(META)?;
+        meta.insert(CLOCK_KEY, now_s)?;
+        Ok(())
     }
 
     pub(crate) fn put(&mut self, parcel: &Parcel) -> Result<(), redb::Error> {
@@ -121,20 +147,41 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Removes a parcel with all that is of it.
-    pub(crate) fn remove(&mut self, parcel: &Parcel) -> Result<(), redb::Error> {
-        self.free(parcel.number)?;
+    /// The numbers of the parcels that need a content.
+    pub(crate) fn sharers(&self, content: u64) -> Result<Vec<u64>, redb::Error> {
+        let shares = self.transaction.open_table(SHARES)?;
+        let found = shares.range((content, 0)..=(content, u64::MAX))?;
+        found.map(|found| Ok(found?.0.value().1)).collect()
+    }
+
+    /// Removes a parcel with all that is of it alone. Returns whether that was the last one with
+    /// its content.
+    pub(crate) fn remove(&mut self, parcel: &Parcel) -> Result<bool, redb::Error> {
+        let freed = self.free(parcel)?;
         let order = &parcel.order;
         let mut names = self.transaction.open_table(NAMES)?;
         names.remove((order.user.as_str(), name(order.id)))?;
         let mut parcels = self.transaction.open_table(PARCELS)?;
         parcels.remove(parcel.number)?;
         self.counted.push((parcel.number, None));
-        Ok(())
+        Ok(freed)
     }
 
-    /// Removes the content of a parcel.
-    pub(crate) fn free(&mut self, number: u64) -> Result<(), redb::Error> {
+    /// Enters that a parcel doesn't need its content any more, which is removed if no other one
+    /// does. Returns whether it was the last.
+    pub(crate) fn free(&mut self, parcel: &Parcel) -> Result<bool, redb::Error> {
+        let mut shares = self.transaction.open_table(SHARES)?;
+        let was_there = shares.remove((parcel.content, parcel.number))?.is_some();
+        drop(shares);
+        let is_last = was_there && self.sharers(parcel.content)?.is_empty();
+        if is_last {
+            self.empty(parcel.content)?;
+        }
+        Ok(is_last)
+    }
+
+    /// Removes what has arrived of a content.
+    pub(crate) fn empty(&mut self, number: u64) -> Result<(), redb::Error> {
         let mut arrivals = self.transaction.open_table(ARRIVALS)?;
         arrivals.remove(number)?;
         drop(arrivals);
@@ -299,6 +346,7 @@ impl OpenIndex {
             drop(meta);
             transaction.open_table(PARCELS)?;
             transaction.open_table(NAMES)?;
+            transaction.open_table(SHARES)?;
             transaction.open_table(EXTENTS)?;
             transaction.open_table(ARRIVALS)?;
             transaction.open_table(SEGMENTS)?;
@@ -599,6 +647,14 @@ impl Index {
                 Err(Fault::new(Code::Io, "read the spool", cause))
             }
         }
+    }
+
+    /// The last time that was entered; 0 if none was.
+    pub(crate) fn clock(&self) -> Result<u64, Fault> {
+        self.read(|transaction| {
+            let meta = transaction.open_table(META)?;
+            Ok(meta.get(CLOCK_KEY)?.map_or(0, |clock| clock.value()))
+        })
     }
 
     /// Bytes in segments that belong to parcels.

@@ -15,9 +15,11 @@ pub(crate) struct Inner {
     pub(crate) index: Index,
     pub(crate) segments: Arc<Segments>,
     /// A random number that no other spool has.
-    identity: u128,
-    /// Parcels to which somebody writes.
+    pub(crate) identity: u128,
+    /// Contents to which somebody writes.
     writers: Mutex<HashSet<u64>>,
+    /// Parcels whose content could not be read as it was written.
+    damaged: Mutex<HashSet<u64>>,
     /// Gets the numbers of parcels that have arrived.
     listener: Mutex<Option<Sender<u64>>>,
 }
@@ -29,6 +31,7 @@ impl Inner {
             segments,
             identity,
             writers: Mutex::default(),
+            damaged: Mutex::default(),
             listener: Mutex::default(),
         }
     }
@@ -39,6 +42,22 @@ impl Inner {
 
     fn listener(&self) -> MutexGuard<'_, Option<Sender<u64>>> {
         self.listener.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn damaged(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.damaged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters that a parcel is damaged, or is to be read anew.
+    pub(crate) fn set_damaged(&self, number: u64, is_damaged: bool) {
+        match is_damaged {
+            true => drop(self.damaged().insert(number)),
+            false => drop(self.damaged().remove(&number)),
+        }
+    }
+
+    pub(crate) fn is_damaged(&self, number: u64) -> bool {
+        self.damaged().contains(&number)
     }
 
     pub(crate) fn listen(&self, listener: Sender<u64>) {
@@ -62,15 +81,15 @@ impl Inner {
     pub(crate) fn free_arriving(&self, number: u64) -> Result<(), Fault> {
         self.index.change(move |change| {
             let parcel = change.parcel(number)?;
-            if parcel.is_some_and(|parcel| parcel.state == ParcelState::Arriving) {
-                change.free(number)?;
+            if let Some(parcel) = parcel.filter(|own| own.state == ParcelState::Arriving) {
+                change.empty(parcel.content)?;
             }
             Ok(Ok(()))
         })
     }
 }
 
-/// The only writer of a parcel.
+/// The only writer of a content.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) spool: Arc<Inner>,

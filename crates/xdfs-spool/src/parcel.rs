@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use xdfs_proto::digest::DigestValue;
-use xdfs_proto::relay::ParcelState;
+use xdfs_proto::relay::{ParcelState, RelayId};
 use xdfs_proto::third_party::CopyId;
 use xdfs_proto::{Code, Fault, Retry, Side};
 
@@ -19,10 +19,35 @@ pub struct NewParcel {
     pub name: Vec<u8>,
     /// Replace an existing entry at the target.
     pub overwrite: bool,
+    /// The file is a tree, and is delivered as one.
+    pub tree: bool,
     /// Length of the file.
     pub bytes: u64,
     /// Seconds until it is given up.
     pub life_s: u32,
+    /// The digest that the file must have; none if the user's side doesn't know it.
+    pub digest: DigestValue,
+    /// The relays by which it is to go, as URLs; none if it is to be delivered from here.
+    pub next: Vec<String>,
+    /// The relays that it has passed.
+    pub passed: Vec<RelayId>,
+    /// Another parcel of the user, whose file is that of this one too.
+    pub of: Option<CopyId>,
+    /// The name of an order: those of the user with the same one go one after the other.
+    pub in_order: Option<String>,
+}
+
+impl NewParcel {
+    /// Whether it is the same request. A relay that repeats one has less time left for it, and may
+    /// have to send the file by itself.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let alike = Self {
+            life_s: self.life_s,
+            of: self.of,
+            ..other.clone()
+        };
+        *self == alike
+    }
 }
 
 /// A parcel.
@@ -30,8 +55,12 @@ pub struct NewParcel {
 pub struct Parcel {
     /// Its number in the order of submission.
     pub number: u64,
+    /// The number of the parcel with which its file came: its own, unless several share it.
+    pub content: u64,
     /// What is wanted.
     pub order: NewParcel,
+    /// Counts up with each parcel that has arrived; 0 before.
+    pub taken: u64,
     /// How far it is; never [`ParcelState::Delivering`], which ends with the process.
     pub state: ParcelState,
     /// When it was opened, in seconds since 1970.
@@ -47,9 +76,18 @@ pub struct Parcel {
     /// The names at the target under which it is complete, and which it is to get: from then on
     /// only the rename is left.
     pub placed: Option<Placed>,
+    /// The relay that has it, as a URL, and answers for it: its content isn't here any more.
+    pub handed_to: Option<String>,
+    /// The next relay may know it.
+    pub offered: bool,
+    /// How often the next relay has given it up before it had all of it: it is sent there anew
+    /// under another identifier.
+    pub sent_anew: u32,
     /// The user doesn't want it any more: the next attempt cancels it, and removes what is at the
     /// target under the hidden name.
     pub cancel_wanted: bool,
+    /// The user wants the relay that has it to try it at once.
+    pub retry_wanted: bool,
     /// Why the last attempt failed.
     pub fault: Option<Fault>,
     /// Attempts to deliver it.
@@ -80,7 +118,7 @@ pub struct Counted {
 
 impl Counted {
     pub(crate) fn of(parcel: &Parcel) -> Option<Self> {
-        has_content(parcel.state).then_some(Self {
+        parcel.has_content().then_some(Self {
             state: parcel.state,
             bytes: parcel.order.bytes,
             opened_s: parcel.opened_s,
@@ -88,16 +126,19 @@ impl Counted {
     }
 }
 
-/// Whether the content of a parcel in this state is kept: one that was given up may be put back.
-pub(crate) fn has_content(state: ParcelState) -> bool {
-    !matches!(state, ParcelState::Delivered | ParcelState::Cancelled)
-}
-
 impl Parcel {
     /// When it is given up, in seconds since 1970.
     #[must_use]
     pub fn expires_s(&self) -> u64 {
         self.opened_s.saturating_add(self.order.life_s.into())
+    }
+
+    /// Whether its content is kept here.
+    #[must_use]
+    pub fn has_content(&self) -> bool {
+        // One that was given up may be put back.
+        let is_over = matches!(self.state, ParcelState::Delivered | ParcelState::Cancelled);
+        !is_over && self.handed_to.is_none()
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -114,24 +155,108 @@ impl Parcel {
 /// The form of a parcel in the index.
 #[derive(Serialize, Deserialize)]
 struct Stored {
-    user: String,
-    id: String,
-    target: String,
-    name: Vec<u8>,
-    overwrite: bool,
-    bytes: u64,
-    life_s: u32,
+    content: u64,
+    order: StoredOrder,
+    taken: u64,
     state: u8,
     opened_s: u64,
     ended_s: u64,
     mode: Option<u32>,
     mtime_ns: Option<i64>,
-    crc64: Option<u64>,
-    blake3: Option<[u8; 32]>,
+    digest: StoredDigest,
     placed: Option<Placed>,
+    handed_to: Option<String>,
+    offered: bool,
+    sent_anew: u32,
     cancel_wanted: bool,
+    retry_wanted: bool,
     fault: Option<StoredFault>,
     attempts: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredOrder {
+    user: String,
+    id: String,
+    target: String,
+    name: Vec<u8>,
+    overwrite: bool,
+    tree: bool,
+    bytes: u64,
+    life_s: u32,
+    digest: StoredDigest,
+    next: Vec<String>,
+    passed: Vec<[u8; 16]>,
+    of: Option<String>,
+    in_order: Option<String>,
+}
+
+impl StoredOrder {
+    fn of(order: &NewParcel) -> Self {
+        Self {
+            user: order.user.clone(),
+            id: order.id.to_string(),
+            target: order.target.clone(),
+            name: order.name.clone(),
+            overwrite: order.overwrite,
+            tree: order.tree,
+            bytes: order.bytes,
+            life_s: order.life_s,
+            digest: StoredDigest::of(&order.digest),
+            next: order.next.clone(),
+            passed: order.passed.iter().map(|relay| relay.0).collect(),
+            of: order.of.map(|id| id.to_string()),
+            in_order: order.in_order.clone(),
+        }
+    }
+
+    fn order(self) -> Option<NewParcel> {
+        Some(NewParcel {
+            user: self.user,
+            id: self.id.parse().ok()?,
+            target: self.target,
+            name: self.name,
+            overwrite: self.overwrite,
+            tree: self.tree,
+            bytes: self.bytes,
+            life_s: self.life_s,
+            digest: self.digest.digest(),
+            next: self.next,
+            passed: self.passed.into_iter().map(RelayId).collect(),
+            of: self.of.map(|id| id.parse()).transpose().ok()?,
+            in_order: self.in_order,
+        })
+    }
+}
+
+/// At most one of them is there.
+#[derive(Serialize, Deserialize)]
+struct StoredDigest {
+    crc64: Option<u64>,
+    blake3: Option<[u8; 32]>,
+}
+
+impl StoredDigest {
+    fn of(digest: &DigestValue) -> Self {
+        Self {
+            crc64: match digest {
+                DigestValue::Crc64Nvme(crc) => Some(*crc),
+                _ => None,
+            },
+            blake3: match digest {
+                DigestValue::Blake3(hash) => Some(*hash),
+                _ => None,
+            },
+        }
+    }
+
+    fn digest(self) -> DigestValue {
+        match (self.crc64, self.blake3) {
+            (Some(crc), _) => DigestValue::Crc64Nvme(crc),
+            (None, Some(hash)) => DigestValue::Blake3(hash),
+            (None, None) => DigestValue::None,
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -147,30 +272,22 @@ struct StoredFault {
 
 impl Stored {
     fn of(parcel: &Parcel) -> Self {
-        let order = &parcel.order;
         Self {
-            user: order.user.clone(),
-            id: order.id.to_string(),
-            target: order.target.clone(),
-            name: order.name.clone(),
-            overwrite: order.overwrite,
-            bytes: order.bytes,
-            life_s: order.life_s,
+            content: parcel.content,
+            order: StoredOrder::of(&parcel.order),
+            taken: parcel.taken,
             state: parcel.state.number(),
             opened_s: parcel.opened_s,
             ended_s: parcel.ended_s,
             mode: parcel.mode,
             mtime_ns: parcel.mtime_ns,
-            crc64: match parcel.digest {
-                DigestValue::Crc64Nvme(crc) => Some(crc),
-                _ => None,
-            },
-            blake3: match parcel.digest {
-                DigestValue::Blake3(hash) => Some(hash),
-                _ => None,
-            },
+            digest: StoredDigest::of(&parcel.digest),
             placed: parcel.placed.clone(),
+            handed_to: parcel.handed_to.clone(),
+            offered: parcel.offered,
+            sent_anew: parcel.sent_anew,
             cancel_wanted: parcel.cancel_wanted,
+            retry_wanted: parcel.retry_wanted,
             fault: parcel.fault.as_ref().map(|fault| StoredFault {
                 code: fault.code.number(),
                 is_there: fault.side == Side::Remote,
@@ -191,27 +308,21 @@ impl Stored {
     fn parcel(self, number: u64) -> Option<Parcel> {
         Some(Parcel {
             number,
-            order: NewParcel {
-                user: self.user,
-                id: self.id.parse().ok()?,
-                target: self.target,
-                name: self.name,
-                overwrite: self.overwrite,
-                bytes: self.bytes,
-                life_s: self.life_s,
-            },
+            content: self.content,
+            taken: self.taken,
+            order: self.order.order()?,
             state: ParcelState::from_number(self.state)?,
             opened_s: self.opened_s,
             ended_s: self.ended_s,
             mode: self.mode,
             mtime_ns: self.mtime_ns,
-            digest: match (self.crc64, self.blake3) {
-                (Some(crc), _) => DigestValue::Crc64Nvme(crc),
-                (None, Some(hash)) => DigestValue::Blake3(hash),
-                (None, None) => DigestValue::None,
-            },
+            digest: self.digest.digest(),
             placed: self.placed,
+            handed_to: self.handed_to,
+            offered: self.offered,
+            sent_anew: self.sent_anew,
             cancel_wanted: self.cancel_wanted,
+            retry_wanted: self.retry_wanted,
             fault: self.fault.map(StoredFault::fault),
             attempts: self.attempts,
         })
@@ -254,14 +365,22 @@ mod tests {
         for digest in digests {
             let parcel = Parcel {
                 number: 5,
+                content: 3,
+                taken: 4,
                 order: NewParcel {
                     user: "al\"ice".into(),
                     id: CopyId([7; 16]),
                     target: "xdfs://host/x".into(),
                     name: b"\xfe".to_vec(),
                     overwrite: true,
+                    tree: true,
                     bytes: u64::MAX,
                     life_s: 9,
+                    digest,
+                    next: vec!["xdfs://next".into()],
+                    passed: vec![RelayId([3; 16])],
+                    of: Some(CopyId([8; 16])),
+                    in_order: Some("nightly".into()),
                 },
                 state: ParcelState::Dead,
                 opened_s: 1,
@@ -274,7 +393,11 @@ mod tests {
                     target: b"/x".to_vec(),
                     directory: Some((1, 2)),
                 }),
+                handed_to: Some("xdfs://next".into()),
+                offered: true,
+                sent_anew: 4,
                 cancel_wanted: true,
+                retry_wanted: true,
                 fault: Some(fault.clone()),
                 attempts: 3,
             };

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use xdfs_proto::digest::{Fragment, FragmentMap};
+use xdfs_proto::digest::{DigestValue, Fragment, FragmentMap};
 use xdfs_proto::frame::Resume;
 use xdfs_proto::relay::ParcelState;
 use xdfs_proto::{ByteRange, Code, Fault, Retry, SourceTag};
@@ -38,7 +38,7 @@ pub(crate) fn open(
     request: &SinkRequest,
 ) -> Result<OpenedSink, Fault> {
     let fault = |code, cause: &str| Fault::new(code, OPEN, cause).path(&request.path);
-    let Some(writer) = Writer::new(spool, parcel.number) else {
+    let Some(writer) = Writer::new(spool, parcel.content) else {
         let pause = u32::try_from(BUSY_RETRY.as_millis()).unwrap_or(u32::MAX);
         let fault = fault(Code::Busy, "another transfer is writing it");
         return Err(fault.retry(Retry::AfterMs(pause)));
@@ -60,7 +60,7 @@ pub(crate) fn open(
         let cause = "the parcel was opened for a file of another length";
         return Err(fault(Code::InvalidArgument, cause));
     }
-    let earlier = spool.index.arrival(parcel.number)?;
+    let earlier = spool.index.arrival(parcel.content)?;
     let earlier = earlier.as_deref().and_then(Arrival::decode);
     let is_held = parcel.state == ParcelState::Held;
     let is_same = |earlier: &Arrival| {
@@ -136,14 +136,18 @@ impl SpoolSink {
         }
     }
 
-    /// Enters what was written into the index; `then` changes the parcel in the same transaction.
-    fn enter(&mut self, then: impl FnOnce(&mut Parcel) + Send + 'static) -> Result<(), Fault> {
+    /// Enters what was written into the index; `then` changes all parcels with this content that
+    /// arrive, in the same transaction, and they are returned.
+    fn enter(&mut self, then: impl Fn(&mut Parcel) + Send + 'static) -> Result<Vec<Parcel>, Fault> {
         // After a failure they have to be written again.
         let pending = std::mem::take(&mut self.pending);
         let extents: Vec<Extent> = pending.iter().map(|(extent, _)| *extent).collect();
-        let (number, arrival) = (self.parcel.number, self.arrival.encode());
+        let Parcel {
+            number, content, ..
+        } = self.parcel;
+        let arrival = self.arrival.encode();
         let entered = self.spool().index.change(move |change| {
-            let Some(mut parcel) = change.parcel(number)? else {
+            let Some(parcel) = change.parcel(number)? else {
                 let cause = "the parcel is gone";
                 return Ok(Err(Fault::new(Code::NotFound, "write", cause)));
             };
@@ -151,18 +155,33 @@ impl SpoolSink {
                 let cause = format!("the parcel is {}", parcel.state.as_str());
                 return Ok(Err(Fault::new(Code::Cancelled, "write", cause)));
             }
-            if let Err(fault) = change.extend(number, &extents)? {
+            if let Err(fault) = change.extend(content, &extents)? {
                 return Ok(Err(fault));
             }
-            change.put_arrival(number, &arrival)?;
-            then(&mut parcel);
-            change.put(&parcel)?;
-            Ok(Ok(parcel))
+            change.put_arrival(content, &arrival)?;
+            let mut all = Vec::new();
+            for number in change.sharers(content)? {
+                let Some(mut parcel) = change.parcel(number)? else {
+                    continue;
+                };
+                if parcel.state == ParcelState::Arriving {
+                    then(&mut parcel);
+                    if parcel.state == ParcelState::Held {
+                        parcel.taken = change.next_taken()?;
+                    }
+                    change.put(&parcel)?;
+                    all.push(parcel);
+                }
+            }
+            Ok(Ok(all))
         });
         // The index has the segments now.
         drop(pending);
-        self.parcel = entered.map_err(|fault| self.named(fault))?;
-        Ok(())
+        let all = entered.map_err(|fault| self.named(fault))?;
+        if let Some(own) = all.iter().find(|own| own.number == number) {
+            self.parcel = own.clone();
+        }
+        Ok(all)
     }
 }
 
@@ -191,7 +210,7 @@ impl Sink for SpoolSink {
             let bytes: usize = record.iter().map(|buf| buf.len()).sum();
             if bytes > 0 {
                 let segments = &self.spool().segments;
-                let appended = segments.append(self.parcel.number, offset, record);
+                let appended = segments.append(self.parcel.content, offset, record);
                 let (extent, segment) = appended.map_err(|fault| self.named(fault))?;
                 self.pending.push((extent, Some(segment)));
             }
@@ -231,7 +250,7 @@ impl Sink for SpoolSink {
         for fragment in durable {
             self.arrival.durable.insert(*fragment);
         }
-        self.enter(|_| {})
+        self.enter(|_| {}).map(drop)
     }
 
     fn publish(&mut self, length: u64, fresh: &[Fragment]) -> Result<(), Fault> {
@@ -247,14 +266,27 @@ impl Sink for SpoolSink {
             self.arrival.durable.insert(*fragment);
         }
         let digest = self.arrival.durable.digest(length);
+        let expected = self.parcel.order.digest;
+        if expected != DigestValue::None && digest != Some(expected) {
+            self.discard()?;
+            let cause = "the file has another digest than its source had";
+            let fault = Fault::new(Code::IntegrityMismatch, "publish", cause);
+            return Err(fault.path(&self.path));
+        }
         let (mode, mtime_ns) = (self.mode, self.mtime_ns);
-        self.enter(move |parcel| {
+        let entered = self.enter(move |parcel| {
+            let expected = parcel.order.digest;
+            if expected != DigestValue::None && digest != Some(expected) {
+                return;
+            }
             parcel.state = ParcelState::Held;
             parcel.mode = mode;
             parcel.mtime_ns = mtime_ns;
             parcel.digest = digest.unwrap_or(parcel.digest);
         })?;
-        self.spool().notify(self.parcel.number);
+        for parcel in entered {
+            self.spool().notify(parcel.number);
+        }
         Ok(())
     }
 

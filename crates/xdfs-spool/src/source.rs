@@ -1,5 +1,6 @@
 //! Sources of parcels that have arrived.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use xdfs_proto::{Code, Fault, SourceTag};
@@ -29,6 +30,7 @@ impl SpoolSource {
             random_reads: true,
             sparse: false,
         };
+        spool.set_damaged(parcel.number, false);
         Self {
             spool: Arc::clone(spool),
             parcel,
@@ -42,19 +44,28 @@ impl SpoolSource {
         Fault::new(Code::Io, "read the parcel", cause).path(path)
     }
 
+    /// The fault of a parcel that no other attempt will read.
+    fn damaged(&self, cause: &str) -> Fault {
+        self.spool.set_damaged(self.parcel.number, true);
+        self.fault(cause)
+    }
+
     /// Reads the record in which this byte is.
     fn load(&mut self, offset: u64) -> Result<(), Fault> {
-        let number = self.parcel.number;
+        let number = self.parcel.content;
         let found = self.spool.index.extent_at(number, offset)?;
-        let extent = found.ok_or_else(|| self.fault("a part of it is missing in the spool"))?;
+        let extent = found.ok_or_else(|| self.damaged("a part of it is missing in the spool"))?;
         let payload = match extent.segment {
             HOLE => Vec::new(),
             segment => {
                 let segment = self.spool.segments.get(segment);
                 let segment =
-                    segment.ok_or_else(|| self.fault("a segment of the spool is missing"))?;
+                    segment.ok_or_else(|| self.damaged("a segment of the spool is missing"))?;
                 let read = segment.read(number, &extent);
-                read.map_err(|error| self.fault(&error.to_string()))?
+                read.map_err(|error| match error.kind() {
+                    ErrorKind::InvalidData => self.damaged(&error.to_string()),
+                    _ => self.fault(&error.to_string()),
+                })?
             }
         };
         self.last = Some((extent, payload));

@@ -1,6 +1,6 @@
 //! The spool: parcels from their submission to their end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -8,21 +8,21 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use xdfs_proto::digest::DigestValue;
-use xdfs_proto::relay::ParcelState;
+use xdfs_proto::relay::{ParcelState, RelayId};
 use xdfs_proto::third_party::CopyId;
 use xdfs_proto::{Code, Fault};
 use xdfs_store::{OpenedSink, SinkRequest, Source};
 
 use crate::arrival::Arrival;
-use crate::index::OpenIndex;
+use crate::index::{Change, Changed, OpenIndex};
 use crate::inner::Inner;
-use crate::parcel::{Counted, NewParcel, Parcel, has_content};
+use crate::parcel::{Counted, NewParcel, Parcel};
 use crate::segment::{Segments, full, path_bytes};
 use crate::sink;
 use crate::source::SpoolSource;
 
-/// Seconds for which the end of a parcel is remembered: a week, so that a user who says the same
-/// again after a holiday doesn't have it delivered twice.
+/// Seconds for which the end of a parcel is remembered at least: a week, so that a user who says
+/// the same again after a holiday doesn't have it delivered twice.
 pub const KEPT_S: u64 = 7 * 24 * 3600;
 
 /// Limits of a spool.
@@ -32,6 +32,8 @@ pub struct SpoolLimits {
     pub bytes_max: u64,
     /// Most bytes of those of one user.
     pub bytes_per_user_max: u64,
+    /// Bytes that count for each parcel beside its file, ended ones included: what the index takes.
+    pub parcel_bytes: u64,
     /// Most parcels of one user that are known, ended ones included.
     pub parcels_per_user_max: u64,
     /// Size at which the next segment is begun.
@@ -45,6 +47,8 @@ impl Default for SpoolLimits {
         Self {
             bytes_max: u64::MAX,
             bytes_per_user_max: u64::MAX,
+            // 2,920 small files have 3.8 MB of index; names and URLs may be longer than theirs.
+            parcel_bytes: 4096,
             parcels_per_user_max: 1_000_000,
             segment_bytes: 256 << 20,
             reserve_bytes: 64 << 20,
@@ -65,6 +69,46 @@ pub struct Spool {
     inner: Arc<Inner>,
     limits: SpoolLimits,
     taken: Arc<Mutex<HashMap<String, Taken>>>,
+}
+
+/// Bytes that a parcel needs beside those of others.
+fn own_bytes(order: &NewParcel) -> u64 {
+    match order.of {
+        Some(_) => 0,
+        None => order.bytes,
+    }
+}
+
+/// A parcel with the file of another one, and the number of that content.
+fn shared(change: &Change<'_>, mut new: Parcel, of: CopyId) -> Changed<(Parcel, u64)> {
+    let gone = || {
+        let cause = format!("the file of parcel {of} isn't here, or is another one");
+        Fault::new(Code::NotFound, "open the parcel", cause)
+    };
+    let Some(other) = change.find(&new.order.user, of)? else {
+        return Ok(Err(gone()));
+    };
+    let content = other.content;
+    let (old, own) = (&other.order, &new.order);
+    let is_alike = (old.bytes, old.tree) == (own.bytes, own.tree);
+    // Any of those that need it knows how far it is.
+    let sharers = change.sharers(content)?;
+    let Some(number) = sharers.first().filter(|_| is_alike) else {
+        return Ok(Err(gone()));
+    };
+    let Some(sharer) = change.parcel(*number)? else {
+        return Ok(Err(gone()));
+    };
+    if sharer.state != ParcelState::Arriving {
+        if own.digest != DigestValue::None && own.digest != sharer.digest {
+            return Ok(Err(gone()));
+        }
+        new.state = ParcelState::Held;
+        new.taken = change.next_taken()?;
+        (new.mode, new.mtime_ns) = (sharer.mode, sharer.mtime_ns);
+        new.digest = sharer.digest;
+    }
+    Ok(Ok((new, content)))
 }
 
 impl Spool {
@@ -93,11 +137,15 @@ impl Spool {
             taken: Arc::default(),
         };
         let mut taken = spool.taken();
+        let mut contents = HashSet::new();
         spool.inner.index.each(|parcel| {
+            // Several may share one.
+            let has_content = parcel.has_content() && contents.insert(parcel.content);
+            let bytes = parcel.order.bytes;
             let own = taken.entry(parcel.order.user).or_default();
             own.parcels += 1;
-            if has_content(parcel.state) {
-                own.bytes = own.bytes.saturating_add(parcel.order.bytes);
+            if has_content {
+                own.bytes = own.bytes.saturating_add(bytes);
             }
         })?;
         drop(taken);
@@ -121,7 +169,7 @@ impl Spool {
     /// [`Code::QuotaExceeded`] and [`Code::NoSpace`] with a time to wait: there is no room.
     pub fn submit(&self, order: NewParcel, now_s: u64) -> Result<Parcel, Fault> {
         const OPERATION: &str = "open the parcel";
-        let same = |found: Parcel| match found.order == order {
+        let same = |found: Parcel| match found.order.is_same(&order) {
             true => Ok(found),
             false => {
                 let cause = format!("there is another parcel {}", order.id);
@@ -134,6 +182,8 @@ impl Spool {
         self.take(&order)?;
         let new = Parcel {
             number: 0,
+            content: 0,
+            taken: 0,
             order: order.clone(),
             state: ParcelState::Arriving,
             opened_s: now_s,
@@ -142,7 +192,11 @@ impl Spool {
             mtime_ns: None,
             digest: DigestValue::None,
             placed: None,
+            handed_to: None,
+            offered: false,
+            sent_anew: 0,
             cancel_wanted: false,
+            retry_wanted: false,
             fault: None,
             attempts: 0,
         };
@@ -151,16 +205,27 @@ impl Spool {
             if let Some(found) = change.find(&new.order.user, new.order.id)? {
                 return Ok(Ok((found, false)));
             }
-            Ok(Ok((change.add(new)?, true)))
+            let Some(of) = new.order.of else {
+                return Ok(Ok((change.add(new, None)?, true)));
+            };
+            match shared(change, new, of)? {
+                Ok((new, content)) => Ok(Ok((change.add(new, Some(content))?, true))),
+                Err(fault) => Ok(Err(fault)),
+            }
         });
         match added {
-            Ok((added, true)) => Ok(added),
+            Ok((added, true)) => {
+                if added.state == ParcelState::Held {
+                    self.notify(added.number);
+                }
+                Ok(added)
+            }
             Ok((found, false)) => {
-                self.give_back(&order.user, order.bytes, 1);
+                self.give_back(&order.user, own_bytes(&order), 1);
                 same(found)
             }
             Err(fault) => {
-                self.give_back(&order.user, order.bytes, 1);
+                self.give_back(&order.user, own_bytes(&order), 1);
                 Err(fault)
             }
         }
@@ -169,18 +234,20 @@ impl Spool {
     fn take(&self, order: &NewParcel) -> Result<(), Fault> {
         const OPERATION: &str = "open the parcel";
         let mut taken = self.taken();
-        let all = taken
-            .values()
-            .map(|own| own.bytes)
-            .fold(0, u64::saturating_add);
+        let whole = |own: &Taken| {
+            let index = own.parcels.saturating_mul(self.limits.parcel_bytes);
+            own.bytes.saturating_add(index)
+        };
+        let all = taken.values().map(whole).fold(0, u64::saturating_add);
         let own = taken.entry(order.user.clone()).or_default();
-        let is_above = |bytes: u64, most: u64| bytes.saturating_add(order.bytes) > most;
+        let more = own_bytes(order).saturating_add(self.limits.parcel_bytes);
+        let is_above = |bytes: u64, most: u64| bytes.saturating_add(more) > most;
         if own.parcels >= self.limits.parcels_per_user_max {
             let cause = format!("the user has {} parcels", own.parcels);
             let fault = Fault::new(Code::LimitExceeded, OPERATION, cause);
             return Err(fault.hint("ended ones count for a week"));
         }
-        if is_above(own.bytes, self.limits.bytes_per_user_max) {
+        if is_above(whole(own), self.limits.bytes_per_user_max) {
             let most = self.limits.bytes_per_user_max;
             let cause = format!("parcels of the user may take {most} bytes");
             return Err(full(Fault::new(Code::QuotaExceeded, OPERATION, cause)));
@@ -189,7 +256,7 @@ impl Spool {
             let cause = format!("parcels may take {} bytes", self.limits.bytes_max);
             return Err(full(Fault::new(Code::NoSpace, OPERATION, cause)));
         }
-        own.bytes = own.bytes.saturating_add(order.bytes);
+        own.bytes = own.bytes.saturating_add(own_bytes(order));
         own.parcels += 1;
         Ok(())
     }
@@ -262,7 +329,7 @@ impl Spool {
         if parcel.state.is_taken() {
             return Ok(parcel.order.bytes);
         }
-        let arrival = self.inner.index.arrival(parcel.number)?;
+        let arrival = self.inner.index.arrival(parcel.content)?;
         let arrival = arrival.as_deref().and_then(Arrival::decode);
         Ok(arrival.map_or(0, |arrival| arrival.bytes()))
     }
@@ -278,6 +345,12 @@ impl Spool {
         sink::open(&self.inner, parcel, request)
     }
 
+    /// The number by which this spool is known to others.
+    #[must_use]
+    pub fn identity(&self) -> RelayId {
+        RelayId(self.inner.identity.to_be_bytes())
+    }
+
     /// A number that no other parcel has, of this spool or of another one: what is sent of it to a
     /// target is recognised by that, since users choose identifiers as they like.
     #[must_use]
@@ -285,10 +358,24 @@ impl Spool {
         self.inner.mark(parcel.number)
     }
 
+    /// The identifier of a parcel at the next relay.
+    #[must_use]
+    pub fn id_beyond(&self, parcel: &Parcel) -> CopyId {
+        // The mark of no other parcel: numbers of parcels have 64 bits.
+        let mark = self.mark(parcel);
+        CopyId((mark.wrapping_add(u128::from(parcel.sent_anew) << 64)).to_be_bytes())
+    }
+
     /// Opens the file of a parcel that has arrived.
     #[must_use]
     pub fn open_source(&self, parcel: Parcel) -> Box<dyn Source> {
         Box::new(SpoolSource::new(&self.inner, parcel))
+    }
+
+    /// Whether the last look at the file of a parcel has shown that it is damaged.
+    #[must_use]
+    pub fn is_damaged(&self, parcel: &Parcel) -> bool {
+        self.inner.is_damaged(parcel.number)
     }
 
     /// Changes a parcel, and returns once that is durable. The content of one that has reached its
@@ -307,7 +394,7 @@ impl Spool {
             let Some(mut parcel) = change.parcel(number)? else {
                 return Ok(Err(Fault::new(Code::NotFound, OPERATION, "it is gone")));
             };
-            let old = parcel.state;
+            let (old, had_content) = (parcel.state, parcel.has_content());
             if let Err(fault) = alter(&mut parcel) {
                 return Ok(Err(fault));
             }
@@ -319,10 +406,7 @@ impl Spool {
                 }
                 parcel.ended_s = if parcel.state.is_end() { now_s } else { 0 };
             }
-            let freed = has_content(old) && !has_content(parcel.state);
-            if freed {
-                change.free(number)?;
-            }
+            let freed = had_content && !parcel.has_content() && change.free(&parcel)?;
             change.put(&parcel)?;
             Ok(Ok((parcel, freed)))
         })?;
@@ -332,13 +416,32 @@ impl Spool {
         Ok(parcel)
     }
 
+    /// The last time that [`Self::set_clock`] has entered; 0 if none was.
+    ///
+    /// # Errors
+    /// The index can't be read.
+    pub fn clock(&self) -> Result<u64, Fault> {
+        self.inner.index.clock()
+    }
+
+    /// Enters the present time, for the next start.
+    ///
+    /// # Errors
+    /// The index can't be written.
+    pub fn set_clock(&self, now_s: u64) -> Result<(), Fault> {
+        self.inner.index.change(move |change| {
+            change.set_clock(now_s)?;
+            Ok(Ok(()))
+        })
+    }
+
     /// Announces a parcel that is to be tried at once.
     pub fn notify(&self, number: u64) {
         self.inner.notify(number);
     }
 
-    /// Forgets parcels that ended more than [`KEPT_S`] ago, with the content of those that were
-    /// given up. Returns their number.
+    /// Forgets parcels that ended more than [`KEPT_S`] and their life ago, with the content of
+    /// those that were given up. Returns their number.
     ///
     /// # Errors
     /// The index can't be read or written.
@@ -346,7 +449,8 @@ impl Spool {
         let mut old = Vec::new();
         self.each(|parcel| {
             let age_s = now_s.saturating_sub(parcel.ended_s);
-            if parcel.state.is_end() && age_s > KEPT_S {
+            // A relay that has sent it here may ask again until its life is over there.
+            if parcel.state.is_end() && age_s > KEPT_S.max(parcel.order.life_s.into()) {
                 old.push(parcel.number);
             }
         })?;
@@ -355,18 +459,16 @@ impl Spool {
             let removed = self.inner.index.change(move |change| {
                 let found = change.parcel(number)?;
                 // It may have been put back.
-                let found = found.filter(|parcel| parcel.state.is_end());
-                if let Some(parcel) = &found {
-                    change.remove(parcel)?;
+                match found.filter(|parcel| parcel.state.is_end()) {
+                    Some(parcel) => {
+                        let freed = change.remove(&parcel)?;
+                        Ok(Ok(Some((parcel, freed))))
+                    }
+                    None => Ok(Ok(None)),
                 }
-                Ok(Ok(found))
             })?;
-            if let Some(parcel) = removed {
-                let bytes = if has_content(parcel.state) {
-                    parcel.order.bytes
-                } else {
-                    0
-                };
+            if let Some((parcel, freed)) = removed {
+                let bytes = if freed { parcel.order.bytes } else { 0 };
                 self.give_back(&parcel.order.user, bytes, 1);
                 forgotten += 1;
             }

@@ -97,6 +97,7 @@ pub mod gsi;
 mod here;
 mod job;
 mod local_path;
+mod made_file;
 pub mod metrics;
 mod mtime;
 pub mod operations;
@@ -148,6 +149,7 @@ pub use ftp::FtpSettings;
 pub use job::{
     FileJob, Job, JobEvent, JobPlace, JobResult, RemoveJob, RunningJob, SyncJob, TreeJob,
 };
+pub use made_file::MadeFile;
 pub use mtime::time_warning;
 pub use paths::{
     Account, AccountNames, Answer, Attributes, Call, Entry, FileKind, Listing, OwnerNames,
@@ -171,7 +173,7 @@ pub use stack_perf::{
 pub use transfer::{LocalPlace, Transfer, TransferOptions, TransferRoute};
 pub use tree::{
     Compare, DeletionConsent, DeletionRisk, Durability, FileLimits, Filter, FilterRule,
-    PendingSmallFiles, SmallFile, SmallSource, SyncOptions, SyncResult, TreeOptions,
+    GatheredTree, PendingSmallFiles, SmallFile, SmallSource, SyncOptions, SyncResult, TreeOptions,
 };
 pub use tune::{
     KernelLimits, MeasuredPath, TuneAdvice, TuneEnd, TuneOptions, TunePhase, TuneReport,
@@ -189,7 +191,7 @@ pub use xdfs_gridftp::door::{
 pub use xdfs_proto::frame::Resume;
 pub use xdfs_proto::relay::{
     ListedParcel, PARCEL_LIFE_S_MAX, ParcelEnd, ParcelList, ParcelName, ParcelOrder, ParcelQuery,
-    ParcelState, ParcelStatus, parcel_path,
+    ParcelState, ParcelStatus, RELAYS_MAX, RelayId, parcel_path,
 };
 pub use xdfs_proto::third_party::{CopyId, CopyState, CopyStatus};
 pub use xdfs_proto::{

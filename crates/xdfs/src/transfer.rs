@@ -16,6 +16,7 @@ use xdfs_proto::{Code, Fault, FileId};
 
 use crate::between::ServerFile;
 use crate::events::{Observer, TransferResult};
+use crate::made_file::MadeFile;
 use crate::recognition::{ComparedPaths, may_exist};
 use crate::session_end::SessionEnd;
 use crate::skip::Skip;
@@ -32,6 +33,8 @@ pub enum LocalPlace {
     Memory,
     /// As a source, a file of another server.
     OtherServer(ServerFile),
+    /// As a source, a file that is made while it is read.
+    Made(MadeFile),
 }
 
 /// Source and target of a transfer, and with them its direction.

@@ -317,7 +317,7 @@ def _write_tree_order(c):
 
 
 def _read_tree_query(r, o):
-    if o == 3:
+    if o & 3 == 3:
         raise malformed("options of a call")
     return {"copy": r.take(16), "from": r.number("Q"), "consent": (None, True, False)[o]}
 
@@ -330,10 +330,41 @@ def _write_tree_query(c):
 PARCEL_ENDS = ("cancel", "retry")
 
 
+RELAYS_MAX = 8
+
+
+def _read_relays(r):
+    count = r.number("B")
+    if count > RELAYS_MAX:
+        raise too_large("relays")
+    return count
+
+
+def _read_relay(r):
+    url = r.text(512)
+    if not url:
+        raise malformed("relay")
+    return url
+
+
 def _read_parcel(r, o):
-    c = {"parcel": r.take(16), "overwrite": bool(o), "bytes": r.number("Q")}
+    c = {"parcel": r.take(16), "overwrite": bool(o & 1), "tree": bool(o & 2)}
+    if o == 3:
+        raise malformed("options of a call")
+    c["bytes"] = r.number("Q")
     c["life_s"] = r.bounded("I", 1, 30 * 86400, "life of a parcel")
     c["target"], c["name"] = r.text(3 * 4096 + 512), r.path()
+    c["digest"] = read_digest(r)
+    c["next"] = [_read_relay(r) for _ in range(_read_relays(r))]
+    c["passed"] = [r.take(16) for _ in range(_read_relays(r))]
+    if len(c["next"]) + len(c["passed"]) > RELAYS_MAX:
+        raise too_large("relays")
+    c["of"] = r.take(16) if o & 4 else None
+    c["in_order"] = r.text(64) if o & 8 else None
+    if c["in_order"] == "":
+        raise malformed("name of an order")
+    if c["of"] == c["parcel"]:
+        raise malformed("id of a parcel")
     if not c["target"]:
         raise malformed("target")
     if c["name"] in (b"", b".", b"..") or b"/" in c["name"]:
@@ -343,7 +374,12 @@ def _read_parcel(r, o):
 
 def _write_parcel(c):
     body = c["parcel"] + pack("QI", c["bytes"], c["life_s"])
-    return c["overwrite"], body + string(c["target"].encode()) + string(c["name"])
+    body += string(c["target"].encode()) + string(c["name"]) + encode_digest(c["digest"])
+    body += pack("B", len(c["next"])) + b"".join(string(url.encode()) for url in c["next"])
+    body += pack("B", len(c["passed"])) + b"".join(c["passed"]) + (c["of"] or b"")
+    body += string(c["in_order"].encode()) if c["in_order"] else b""
+    options = c["overwrite"] | c["tree"] << 1 | (c["of"] is not None) << 2
+    return options | (c["in_order"] is not None) << 3, body
 
 
 def _read_parcel_name(r, o):
@@ -417,7 +453,7 @@ CALLS = {
     0x1D: ("delegate-tree", 1, _read_delegate_tree, _write_delegate_tree),
     0x1E: ("start-tree", 31, _read_tree_order, _write_tree_order),
     0x1F: ("tree-status", 3, _read_tree_query, _write_tree_query),
-    0x31: ("open-parcel", 1, _read_parcel, _write_parcel),
+    0x31: ("open-parcel", 15, _read_parcel, _write_parcel),
     0x32: ("parcel-status", 1, _read_parcel_name, _write_parcel_name),
     0x33: ("end-parcel", 1,
            lambda r, o: {**_read_parcel_name(r, o), "end": PARCEL_ENDS[r.bounded("B", 0, 1, "end of a parcel")]},
@@ -713,12 +749,13 @@ PARCEL_STATES = ("arriving", "held", "delivering", "delivered", "dead", "cancell
 
 def _read_parcel_status(r):
     a = {"state": PARCEL_STATES[r.bounded("B", 0, 5, "state of a parcel")]}
-    options = r.bounded("B", 0, 7, "options of an answer")
+    options = r.bounded("B", 0, 15, "options of an answer")
     a["bytes"], a["arrived"], a["delivered"] = r.number("Q"), r.number("Q"), r.number("Q")
     a["attempts"], a["age_s"] = r.number("I"), r.number("Q")
     a["next_ms"] = _optional(r, "Q", options & 1, "time")
     a["digest"], a["target"] = read_digest(r), r.text(3 * 4096 + 512)
     a["fault"], a["fault_there"] = read_fault(r) if options & 2 else None, bool(options & 4)
+    a["holder"] = _read_relay(r) if options & 8 else None
     lacks = a["fault"] is None and (a["fault_there"] or a["state"] == "dead")
     if lacks or not a["target"] or max(a["arrived"], a["delivered"]) > a["bytes"]:
         raise malformed("state of a parcel")
@@ -727,10 +764,12 @@ def _read_parcel_status(r):
 
 def _write_parcel_status(a):
     options = (a["next_ms"] is not None) | (a["fault"] is not None) << 1 | a["fault_there"] << 2
+    options |= (a["holder"] is not None) << 3
     body = pack("BBQQQ", PARCEL_STATES.index(a["state"]), options, a["bytes"], a["arrived"], a["delivered"])
     body += pack("IQQ", a["attempts"], a["age_s"], a["next_ms"] or 0)
     body += encode_digest(a["digest"]) + string(a["target"].encode())
-    return body + (encode_fault(a["fault"]) if a["fault"] else b"")
+    body += encode_fault(a["fault"]) if a["fault"] else b""
+    return body + (string(a["holder"].encode()) if a["holder"] else b"")
 
 
 def _read_parcels(r):

@@ -190,6 +190,9 @@ fn parcel_line(status: &ParcelStatus) -> String {
         }
         _ => format!("{state}: {total}"),
     };
+    if let Some(holder) = &status.holder {
+        line += &format!(" at {}", printable(holder));
+    }
     line += &format!(" to {}", printable(&status.target));
     match status.attempts {
         0 => {}

@@ -34,8 +34,8 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     start_log(flags.output.log_level());
     let words = flags.places.sources.iter().chain([&flags.places.target]);
     let connector = connector(context, flags).for_words(words);
-    if let Some(relay) = &flags.servers.via.via {
-        return via::run(context, flags, relay);
+    if let Some((relay, next)) = flags.servers.via.via.split_first() {
+        return via::run(context, flags, (relay, next));
     }
     if let Some(list) = &flags.from_file {
         return run_list(&connector, context, flags, list);

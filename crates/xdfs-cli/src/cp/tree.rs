@@ -364,7 +364,8 @@ fn removal_of<'a>(
     })
 }
 
-fn options(
+/// The options of the copy of a tree.
+pub(super) fn options(
     settings: SessionSettings,
     flags: &CpFlags,
     filter: &Filter,

@@ -4,16 +4,17 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use xdfs::operations::PlannedFile;
 use xdfs::record::Record;
 use xdfs::{
-    Client, Code, CopyId, Fault, PARCEL_LIFE_S_MAX, ParcelOrder, ParcelState, RemotePlace,
-    new_parcel_id, parcel_path,
+    Client, Code, CopyId, DigestValue, Fault, GatheredTree, PARCEL_LIFE_S_MAX, ParcelOrder,
+    ParcelState, RELAYS_MAX, RemotePlace, new_parcel_id, parcel_path,
 };
 
 use super::detached::wait_for_parcel;
 use super::origins::Origins;
 use super::plan::PlannedCopy;
-use super::{connector, copy_files};
+use super::{connector, copy_files, tree};
 use crate::console::Console;
 use crate::context::Context;
 use crate::exit_codes::SUCCESS;
@@ -27,19 +28,21 @@ const LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The file and its way.
 struct Parcel {
-    id: CopyId,
     relay: RemotePlace,
-    target: RemotePlace,
     label: Label,
-    order: ParcelOrder,
+    /// One for each target; the file comes with the first.
+    orders: Vec<ParcelOrder>,
+    /// `None` for a file.
+    tree: Option<GatheredTree>,
 }
 
 fn invalid(cause: &str) -> Fault {
     Fault::new(Code::InvalidArgument, "leave the file to the relay", cause)
 }
 
-/// Runs the command for the relay with this name, and returns the exit code.
-pub(super) fn run(context: &Context, flags: &CpFlags, via: &str) -> u8 {
+/// Runs the command for the relay with this name, behind which come others, and returns the exit
+/// code.
+pub(super) fn run(context: &Context, flags: &CpFlags, via: (&str, &[String])) -> u8 {
     let label = Label {
         source: flags
             .places
@@ -90,24 +93,52 @@ pub(super) fn run(context: &Context, flags: &CpFlags, via: &str) -> u8 {
     }
 }
 
-fn plan(context: &Context, flags: &CpFlags, via: &str, label: Label) -> Result<Parcel, Fault> {
+/// The relay with this name or URL.
+fn relay_of(context: &Context, via: &str) -> Result<RemotePlace, Fault> {
     let config = context.config()?;
-    let relay = match RemotePlace::is_remote(via) || config.place(via.as_ref()).is_some() {
-        true => server_only(config, via)?,
-        false => server_only(config, &format!("xdfs://{via}"))?,
-    };
+    match RemotePlace::is_remote(via) || config.place(via.as_ref()).is_some() {
+        true => server_only(config, via),
+        false => server_only(config, &format!("xdfs://{via}")),
+    }
+}
+
+fn plan(
+    context: &Context,
+    flags: &CpFlags,
+    (via, next): (&str, &[String]),
+    label: Label,
+) -> Result<Parcel, Fault> {
+    let config = context.config()?;
+    let relay = relay_of(context, via)?;
+    let next = next
+        .iter()
+        .map(|via| Ok(relay_of(context, via)?.to_string()));
+    let next = next.collect::<Result<Vec<_>, Fault>>()?;
+    if next.len() >= RELAYS_MAX {
+        let cause = format!("a file goes by {RELAYS_MAX} relays at most");
+        return Err(invalid(&cause));
+    }
     let [source] = &flags.places.sources[..] else {
-        return Err(invalid("a relay takes one file at a time"));
+        return Err(invalid("a relay takes one file or tree at a time"));
     };
     let Place::Local(source) = Place::parse(config, source)? else {
-        return Err(invalid("the source has to be a file of this machine"));
+        return Err(invalid("the source has to be on this machine"));
     };
-    let Place::Remote(target) = Place::parse(config, &flags.places.target)? else {
-        return Err(invalid("the target is no URL of a server").hint("write xdfs://HOST/PATH"));
-    };
+    let targets = [&flags.places.target]
+        .into_iter()
+        .chain(&flags.servers.via.also_to);
+    let targets = targets.map(|word| match Place::parse(config, word)? {
+        Place::Remote(target) => Ok(target.to_string()),
+        _ => Err(invalid("the target is no URL of a server").hint("write xdfs://HOST/PATH")),
+    });
+    let targets = targets.collect::<Result<Vec<_>, Fault>>()?;
     let name = source
         .file_name()
         .ok_or_else(|| invalid("the source has no name"))?;
+    let tree = match source.is_dir() && (flags.recursive || flags.archive) {
+        true => Some(list(context, flags, &source, &relay)?),
+        false => None,
+    };
     let life = flags.servers.via.expire.unwrap_or(LIFE).as_secs();
     let life_s = u32::try_from(life).unwrap_or(u32::MAX);
     if !(1..=PARCEL_LIFE_S_MAX).contains(&life_s) {
@@ -122,18 +153,53 @@ fn plan(context: &Context, flags: &CpFlags, via: &str, label: Label) -> Result<P
     let order = ParcelOrder {
         id,
         overwrite: flags.overwrites(),
-        bytes: length_of(&source)?,
+        tree: tree.is_some(),
+        bytes: match &tree {
+            Some(tree) => tree.bytes(),
+            None => length_of(&source)?,
+        },
         life_s,
-        target: target.to_string(),
+        target: String::new(),
         name: name.as_encoded_bytes().to_vec(),
+        digest: DigestValue::None,
+        next,
+        passed: Vec::new(),
+        of: None,
+        in_order: flags.servers.via.in_order.clone(),
     };
-    Ok(Parcel {
-        id,
-        relay,
+    let orders = (0_u128..).zip(targets).map(|(number, target)| ParcelOrder {
+        id: CopyId(u128::from_be_bytes(id.0).wrapping_add(number).to_be_bytes()),
         target,
+        of: (number > 0).then_some(id),
+        ..order.clone()
+    });
+    Ok(Parcel {
+        relay,
         label,
-        order,
+        orders: orders.collect(),
+        tree,
     })
+}
+
+/// Lists a tree, which goes as one file.
+fn list(
+    context: &Context,
+    flags: &CpFlags,
+    source: &Path,
+    relay: &RemotePlace,
+) -> Result<GatheredTree, Fault> {
+    if flags.overwrites() {
+        let hint = "leave out --force, and give it a name that isn't taken";
+        return Err(invalid("a tree that goes by a relay replaces nothing").hint(hint));
+    }
+    if source.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        let cause = "a tree that goes by a relay is no part of another directory";
+        return Err(invalid(cause).hint("leave out the slash at the end of the source"));
+    }
+    let settings = context.config()?.session(relay);
+    let filter = flags.filter.filter()?;
+    let interrupt = context.interrupt()?;
+    GatheredTree::list(source, &tree::options(settings, flags, &filter, &interrupt))
 }
 
 fn length_of(source: &Path) -> Result<u64, Fault> {
@@ -143,9 +209,9 @@ fn length_of(source: &Path) -> Result<u64, Fault> {
     match meta.is_file() {
         true => Ok(meta.len()),
         false => {
-            let cause = "a relay takes files, and no directories or pipes";
+            let cause = "it is no file";
             let fault = Fault::new(Code::InvalidArgument, "open the source", cause);
-            Err(fault.path(path))
+            Err(fault.path(path).hint("directories need --recursive"))
         }
     }
 }
@@ -160,12 +226,15 @@ fn leave(
 ) -> Result<bool, Fault> {
     let connector = connector(context, flags).for_places([&parcel.relay]);
     let client = connector.connect(&parcel.relay)?;
-    client.open_parcel(parcel.order.clone())?;
-    let status = client.parcel_status(parcel.id)?;
+    for order in &parcel.orders {
+        client.open_parcel(order.clone())?;
+    }
+    let id = parcel.orders[0].id;
+    let status = client.parcel_status(id)?;
     match status.state {
         ParcelState::Arriving => {}
         ParcelState::Cancelled => {
-            let cause = format!("parcel {} was cancelled", parcel.id);
+            let cause = format!("parcel {id} was cancelled");
             return Err(
                 Fault::new(Code::Cancelled, "leave the file to the relay", cause)
                     .hint("another --parcel has it taken again"),
@@ -188,13 +257,16 @@ fn leave(
     }
     connector.leave(&parcel.relay, client);
     let at_relay = RemotePlace {
-        path: parcel_path(parcel.id),
+        path: parcel_path(id),
         ..parcel.relay.clone()
     };
     let source = Path::new(&flags.places.sources[0]);
     let planned = PlannedCopy {
         label: parcel.label.clone(),
-        copy: xdfs::operations::PlannedFile::upload(source, &at_relay, false, (0, None)),
+        copy: match &parcel.tree {
+            Some(tree) => PlannedFile::upload_made(&tree.file(), &at_relay),
+            None => PlannedFile::upload(source, &at_relay, false, (0, None)),
+        },
     };
     let interrupt = context.interrupt()?;
     let origins = Origins::new(&connector, flags.servers.between.into());
@@ -221,30 +293,41 @@ fn connect(
 
 /// Whether the relay has the file, although this side didn't hear of it.
 fn is_taken(context: &Context, flags: &CpFlags, parcel: &Parcel) -> bool {
-    let status = connect(context, flags, parcel).and_then(|client| client.parcel_status(parcel.id));
+    let id = parcel.orders[0].id;
+    let status = connect(context, flags, parcel).and_then(|client| client.parcel_status(id));
     status.is_ok_and(|status| status.state.is_taken())
 }
 
-/// Prints the identifier of a file that the relay has, and waits for its delivery if that is
+/// Prints the identifiers of a file that the relay has, and waits for its delivery if that is
 /// wanted.
 fn taken(context: &Context, flags: &CpFlags, parcel: &Parcel) -> Result<(), Fault> {
-    let id = parcel.id.to_string();
     let relay = parcel.relay.at(Vec::new()).to_string();
-    if flags.output.json {
-        let target = parcel.target.to_string();
-        print(Record::detached(&id, &relay, &parcel.label.source, &target).line())?;
-    } else {
-        print(format!("{id}\n"))?;
-        Console::new(flags.output).info(&format!("xdfs status {id} {relay}"));
+    for ParcelOrder { id, target, .. } in &parcel.orders {
+        let id = id.to_string();
+        if flags.output.json {
+            print(Record::detached(&id, &relay, &parcel.label.source, target).line())?;
+        } else {
+            print(format!("{id}\n"))?;
+            Console::new(flags.output).info(&format!("xdfs status {id} {relay}"));
+        }
     }
     if !flags.servers.via.wait {
         return Ok(());
     }
     let client = connect(context, flags, parcel)?;
-    let client: &Client = client.client();
-    let status = wait_for_parcel(client, parcel.id)?;
+    // All of them end, and then the first failure is that of the command.
+    let delivered = parcel.orders.iter();
+    let delivered = delivered.map(|order| wait(flags, client.client(), &relay, order.id));
+    let delivered: Vec<_> = delivered.collect();
+    delivered.into_iter().collect()
+}
+
+/// Waits for the delivery to one target.
+fn wait(flags: &CpFlags, client: &Client, relay: &str, id: CopyId) -> Result<(), Fault> {
+    let status = wait_for_parcel(client, id)?;
+    let id = id.to_string();
     if flags.output.json {
-        print(Record::parcel_status(&relay, &id, &status).line())?;
+        print(Record::parcel_status(relay, &id, &status).line())?;
     }
     match (status.state, status.fault) {
         (ParcelState::Cancelled, _) => {

@@ -1,5 +1,6 @@
 //! The flags of `xdfs relay`, and those of `xdfs cp` for files that go by one.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -196,19 +197,38 @@ fn parse_state(text: &str) -> Result<ParcelState, String> {
 pub(crate) struct ViaFlags {
     /// Leave the file to a relay, which delivers it to the target, now or when that is up.
     ///
-    /// Ends with 0 once the file is durable at the relay, and prints its identifier, which `xdfs
-    /// status`, `wait`, `cancel` and `retry` take with the URL of the relay. The target is the URL
-    /// of a file or directory, as the relay reaches it. docs/relay.md says what is promised.
-    #[arg(long, value_name = "HOST", conflicts_with_all = ["recursive", "archive", "files_from",
+    /// With several, HOST,HOST, the first one sends it to the next, as it reaches that, and so on;
+    /// each stores it, and removes it once the next one has it.
+    ///
+    /// Ends with 0 once the file is durable at the first relay, and prints its identifier, which
+    /// `xdfs status`, `wait`, `cancel` and `retry` take with the URL of that. The target is the URL
+    /// of a file or directory, as the last relay reaches it. With --recursive it is a tree, which
+    /// gets its name at the target once all of it is there. docs/relay.md says what is promised.
+    #[arg(long, value_name = "HOST", value_delimiter = ',', conflicts_with_all = ["files_from",
         "from_file", "offset", "length", "remove_source", "dry_run", "detach", "mirrors",
         "transfer_log"])]
-    pub(crate) via: Option<String>,
+    pub(crate) via: Vec<String>,
+
+    /// A further target of the same file, which goes to the relay once; may be repeated.
+    ///
+    /// Each target has an identifier of its own, is delivered by itself, and waits for none of the
+    /// others. --expire, --force and the further relays of --via are for all of them.
+    #[arg(long, value_name = "URL", requires = "via")]
+    pub(crate) also_to: Vec<OsString>,
+
+    /// Deliver the file after those that were left with the same name before.
+    ///
+    /// The order is that in which the relay has taken them. One that waits for its target holds up
+    /// those behind it; one that is given up or cancelled doesn't. Each user has names of its own,
+    /// of 1 to 64 bytes.
+    #[arg(long, value_name = "NAME", requires = "via")]
+    pub(crate) in_order: Option<String>,
 
     /// The identifier of the file at the relay, 32 hexadecimal digits. Default: a random one.
     ///
     /// The same command with the same identifier resumes where an earlier one has stopped, and
     /// changes nothing if the relay has the file already: however often it runs, the file is
-    /// delivered once.
+    /// delivered once. That of each --also-to is one more than the one before.
     #[arg(long, value_name = "ID", requires = "via")]
     pub(crate) parcel: Option<CopyId>,
 

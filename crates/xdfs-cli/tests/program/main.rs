@@ -81,8 +81,12 @@ mod power;
 mod reconnect;
 #[cfg(target_os = "linux")]
 mod relay;
+mod relay_hops;
+mod relay_many;
 #[cfg(unix)]
 mod relay_seen;
+#[cfg(target_os = "linux")]
+mod relay_trees;
 #[cfg(target_os = "linux")]
 mod reload;
 #[cfg(unix)]

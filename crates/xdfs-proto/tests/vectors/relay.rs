@@ -6,7 +6,7 @@ use xdfs_proto::frame::{AnswerPart, CallRequest, FRAME_HEADER_BYTES, Frame};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::relay::{
     ListedParcel, PARCEL_LIFE_S_MAX, ParcelEnd, ParcelList, ParcelName, ParcelOrder, ParcelQuery,
-    ParcelState, ParcelStatus, RelayCall,
+    ParcelState, ParcelStatus, RelayCall, RelayId,
 };
 use xdfs_proto::third_party::CopyId;
 use xdfs_proto::{CallId, Code, Fault};
@@ -28,10 +28,16 @@ pub(crate) fn call(call: &RelayCall) -> Value {
             "call": "open-parcel",
             "parcel": hex(&order.id.0),
             "overwrite": order.overwrite,
+            "tree": order.tree,
             "bytes": wide(order.bytes),
             "life_s": order.life_s,
             "target": order.target,
             "name": hex(&order.name),
+            "digest": digest(&order.digest),
+            "next": order.next,
+            "in_order": order.in_order,
+            "of": order.of.map(|id| hex(&id.0)),
+            "passed": order.passed.iter().map(|relay| hex(&relay.0)).collect::<Vec<_>>(),
         }),
         RelayCall::Status(name) => json!({
             "call": "parcel-status",
@@ -89,6 +95,7 @@ fn fields(status: &ParcelStatus) -> Value {
         "target": status.target,
         "fault": status.fault.as_ref().map(fault),
         "fault_there": status.is_fault_there,
+        "holder": status.holder,
     })
 }
 
@@ -100,18 +107,58 @@ fn asks(call: RelayCall) -> Frame {
 }
 
 fn open(overwrite: bool, life_s: u32) -> Frame {
+    asks(RelayCall::Open(Box::new(order(overwrite, life_s))))
+}
+
+/// A parcel that comes from a relay, and is to go by two others.
+fn open_onward() -> Frame {
     asks(RelayCall::Open(Box::new(ParcelOrder {
+        digest: DigestValue::Crc64Nvme(0x0102_0304_0506_0708),
+        next: vec![
+            "xdfs://second.example".into(),
+            "xdfs://third.example:80".into(),
+        ],
+        passed: vec![RelayId(*b"0123456789abcdef")],
+        tree: true,
+        ..order(false, 60)
+    })))
+}
+
+/// A parcel with the file of another one.
+fn open_shared() -> Frame {
+    asks(RelayCall::Open(Box::new(ParcelOrder {
+        of: Some(CopyId(*b"0123456789abcdef")),
+        in_order: Some("nightly".into()),
+        ..order(true, 60)
+    })))
+}
+
+fn order(overwrite: bool, life_s: u32) -> ParcelOrder {
+    ParcelOrder {
         id: PARCEL,
         overwrite,
+        tree: false,
         bytes: 1 << 41,
         life_s,
         target: TARGET.into(),
         name: b"file".to_vec(),
-    })))
+        digest: DigestValue::None,
+        next: Vec::new(),
+        passed: Vec::new(),
+        of: None,
+        in_order: None,
+    }
 }
 
 fn state(state: ParcelState) -> Frame {
     answered(Answer::ParcelStatus(Box::new(in_state(state))))
+}
+
+fn elsewhere() -> Frame {
+    answered(Answer::ParcelStatus(Box::new(ParcelStatus {
+        holder: Some("xdfs://second.example".into()),
+        ..in_state(ParcelState::Held)
+    })))
 }
 
 fn listed(states: &[ParcelState], next: Option<u64>) -> Frame {
@@ -160,6 +207,7 @@ fn in_state(state: ParcelState) -> ParcelStatus {
         target: TARGET.into(),
         fault: fails.then(|| Fault::new(Code::ConnectionLost, "connect", "it has gone").remote()),
         is_fault_there: state == ParcelState::Dead,
+        holder: None,
     }
 }
 
@@ -177,6 +225,8 @@ pub(crate) fn samples() -> Vec<(&'static str, Frame)> {
             "xpathm-open-parcel-overwrite",
             open(true, PARCEL_LIFE_S_MAX),
         ),
+        ("xpathm-open-parcel-onward", open_onward()),
+        ("xpathm-open-parcel-shared", open_shared()),
         (
             "xpathm-parcel-status",
             asks(RelayCall::Status(PARCEL.into())),
@@ -219,6 +269,7 @@ pub(crate) fn samples() -> Vec<(&'static str, Frame)> {
         ("answer-parcel-delivered", state(ParcelState::Delivered)),
         ("answer-parcel-dead", state(ParcelState::Dead)),
         ("answer-parcel-cancelled", state(ParcelState::Cancelled)),
+        ("answer-parcel-held-elsewhere", elsewhere()),
         (
             "answer-parcels",
             listed(&[ParcelState::Held, ParcelState::Dead], Some(12)),
@@ -237,10 +288,28 @@ pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
     let at = |name: &str, at, with: &[u8]| damaged(&sample(name), at, with);
     let life = fields + 16 + 8;
     let name = life + 4 + 2 + TARGET.len() + 2;
+    let plain = sample("xpathm-open-parcel").len();
+    let shared = sample("xpathm-open-parcel-shared").len();
     vec![
         (
             "xpathm-open-parcel-option-undefined",
-            at("xpathm-open-parcel", options, &[2]),
+            at("xpathm-open-parcel", options, &[16]),
+        ),
+        (
+            "xpathm-open-parcel-with-its-own-file",
+            at("xpathm-open-parcel-shared", shared - 16 - 9, &PARCEL.0),
+        ),
+        (
+            "xpathm-open-parcel-order-with-no-name",
+            damaged(
+                &resized("xpathm-open-parcel-shared", -7),
+                shared - 9,
+                &[0, 0],
+            ),
+        ),
+        (
+            "xpathm-open-parcel-tree-that-replaces",
+            at("xpathm-open-parcel", options, &[3]),
         ),
         (
             "xpathm-open-parcel-no-life",
@@ -263,6 +332,22 @@ pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
             at("xpathm-open-parcel", name, b"d/fi"),
         ),
         ("xpathm-open-parcel-cut", resized("xpathm-open-parcel", -1)),
+        (
+            "xpathm-open-parcel-too-many-relays-passed",
+            at("xpathm-open-parcel", plain - 1, &[9]),
+        ),
+        (
+            "xpathm-open-parcel-too-many-relays-next",
+            at("xpathm-open-parcel", plain - 2, &[9]),
+        ),
+        (
+            "xpathm-open-parcel-too-many-relays-together",
+            damaged(
+                &resized("xpathm-open-parcel-onward", 6 * 16),
+                sample("xpathm-open-parcel-onward").len() - 17,
+                &[7],
+            ),
+        ),
         (
             "xpathm-parcel-status-option-undefined",
             at("xpathm-parcel-status", options, &[2]),
@@ -309,7 +394,7 @@ pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
         ),
         (
             "answer-parcel-option-undefined",
-            at("answer-parcel-delivered", rest + 1, &[8]),
+            at("answer-parcel-delivered", rest + 1, &[16]),
         ),
         (
             "answer-parcel-fault-there-without-a-fault",

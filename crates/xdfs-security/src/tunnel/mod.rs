@@ -94,7 +94,7 @@ impl TunnelRules {
 }
 
 impl HostRules {
-    fn may_allow(&self, who: Option<&Principal>, target: &Target) -> bool {
+    pub(crate) fn may_allow(&self, who: Option<&Principal>, target: &Target) -> bool {
         let Target::Host { host, port } = target else {
             return self.rules(who, target).next().is_some();
         };

@@ -62,12 +62,14 @@ fn damage_is_noticed() {
         file.read_exact_at(&mut byte, at).unwrap();
         file.write_all_at(&[byte[0] ^ 4], at).unwrap();
         let parcel = spool.find("alice", id(1)).unwrap();
-        let fault = spool.open_source(parcel).read_at(0, &mut [0; 9]);
+        let fault = spool.open_source(parcel.clone()).read_at(0, &mut [0; 9]);
+        assert!(spool.is_damaged(&parcel));
         let fault = fault.unwrap_err();
         assert_eq!(fault.code, Code::Io, "{at}");
         assert!(fault.cause.contains("damaged"), "{fault}");
         file.write_all_at(&byte, at).unwrap();
         assert_held(&spool, 1, 40_000);
+        assert!(!spool.is_damaged(&parcel));
     }
     drop(spool);
     fs::remove_file(segment).unwrap();

@@ -310,3 +310,205 @@ fn what_is_sent_of_a_parcel_has_a_mark_that_no_other_has() {
     marks.dedup();
     assert_eq!(marks.len(), 6);
 }
+
+/// A parcel with the file of another one.
+fn sharing(seed: u64, of: u64, bytes: u64) -> xdfs_spool::NewParcel {
+    xdfs_spool::NewParcel {
+        of: Some(id(of)),
+        ..order(seed, bytes)
+    }
+}
+
+#[test]
+fn several_parcels_share_a_file_until_the_last_has_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = SpoolLimits {
+        bytes_max: 500_000,
+        ..LIMITS
+    };
+    let spool = Spool::open(dir.path(), limits).unwrap();
+    let bytes = content(1, 400_000);
+    let mut opened = begin(&spool, 1, 400_000).unwrap();
+    save(&mut opened, 0, &bytes[..100_000]).unwrap();
+    // One comes while the file arrives, and one later. They take no room.
+    let second = spool.submit(sharing(2, 1, 400_000), NOW).unwrap();
+    assert_eq!(second.state, ParcelState::Arriving);
+    let (arrived, numbers) = mpsc::channel();
+    spool.listen(arrived);
+    finish(&mut opened, 100_000, &bytes).unwrap();
+    drop(opened);
+    assert_eq!(numbers.try_iter().collect::<Vec<_>>(), [0, 1]);
+    let third = spool.submit(sharing(3, 2, 400_000), NOW).unwrap();
+    assert_eq!(third.state, ParcelState::Held);
+    assert_eq!(numbers.try_iter().collect::<Vec<_>>(), [2]);
+    let read = |seed: u64| {
+        let parcel = spool.find("alice", id(seed)).unwrap();
+        let mut source = spool.open_source(parcel.clone());
+        assert!(
+            xdfs_testkit::stores::read_all(&mut *source) == bytes,
+            "{seed}"
+        );
+        parcel
+    };
+    for seed in 1..=3 {
+        let parcel = read(seed);
+        assert_eq!(
+            (parcel.state, parcel.mtime_ns),
+            (ParcelState::Held, Some(77))
+        );
+        assert_eq!(parcel.digest, third.digest);
+        assert_eq!((parcel.number, parcel.taken), (seed - 1, seed));
+    }
+    // A file of another length, or of another user, is none of it.
+    let mut other = sharing(4, 1, 400_001);
+    assert_eq!(
+        spool.submit(other.clone(), NOW).unwrap_err().code,
+        Code::NotFound
+    );
+    other.bytes = 400_000;
+    other.user = "bob".into();
+    assert_eq!(spool.submit(other, NOW).unwrap_err().code, Code::NotFound);
+    let end = |number, state| {
+        spool.alter(number, NOW, move |parcel| {
+            parcel.state = state;
+            Ok(())
+        })
+    };
+    end(0, ParcelState::Delivered).unwrap();
+    end(1, ParcelState::Cancelled).unwrap();
+    read(3);
+    let full = spool.submit(order(5, 200_000), NOW).unwrap_err();
+    assert_eq!(
+        full.code,
+        Code::NoSpace,
+        "it counts as long as one needs it"
+    );
+    end(2, ParcelState::Delivered).unwrap();
+    assert_eq!(segments(dir.path()), Vec::<std::path::PathBuf>::new());
+    assert_eq!(
+        spool.submit(sharing(6, 1, 400_000), NOW).unwrap_err().code,
+        Code::NotFound
+    );
+    spool.submit(order(5, 500_000), NOW).unwrap();
+    // A start changes nothing.
+    drop(spool);
+    let spool = Spool::open(dir.path(), limits).unwrap();
+    let full = spool.submit(order(7, 1), NOW).unwrap_err();
+    assert_eq!(full.code, Code::NoSpace);
+    assert_eq!(
+        spool.submit(sharing(3, 2, 400_000), NOW).unwrap().state,
+        ParcelState::Delivered
+    );
+}
+
+#[test]
+fn a_shared_file_counts_once_after_a_start_and_what_arrives_again_is_for_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = SpoolLimits {
+        bytes_max: 150_000,
+        ..LIMITS
+    };
+    let spool = Spool::open(dir.path(), limits).unwrap();
+    let bytes = content(1, 100_000);
+    let mut opened = begin(&spool, 1, 100_000).unwrap();
+    spool.submit(sharing(2, 1, 100_000), NOW).unwrap();
+    save(&mut opened, 0, &bytes[..60_000]).unwrap();
+    drop((opened, spool));
+    let spool = Spool::open(dir.path(), limits).unwrap();
+    let second = spool.find("alice", id(2)).unwrap();
+    assert_eq!(spool.arrived(&second).unwrap(), 60_000);
+    // The first is cancelled; the file comes with the second, from where it was.
+    spool
+        .alter(0, NOW, |parcel| {
+            parcel.state = ParcelState::Cancelled;
+            Ok(())
+        })
+        .unwrap();
+    let mut opened = spool.open_sink(&second, &sink_request(100_000)).unwrap();
+    assert_eq!(opened.durable[0].range.len(), 60_000);
+    finish(&mut opened, 60_000, &bytes).unwrap();
+    drop(opened);
+    let second = spool.find("alice", id(2)).unwrap();
+    assert_eq!(second.state, ParcelState::Held);
+    let mut source = spool.open_source(second);
+    assert!(xdfs_testkit::stores::read_all(&mut *source) == bytes);
+    // There is room for another one, and not for two.
+    spool.submit(order(3, 50_000), NOW).unwrap();
+    assert_eq!(
+        spool.submit(order(4, 1), NOW).unwrap_err().code,
+        Code::NoSpace
+    );
+    assert_eq!(spool.clock().unwrap(), 0);
+    spool.set_clock(NOW).unwrap();
+    drop((source, spool));
+    assert_eq!(
+        Spool::open(dir.path(), limits).unwrap().clock().unwrap(),
+        NOW
+    );
+}
+
+#[test]
+fn a_file_with_another_digest_than_its_source_is_not_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = open(dir.path());
+    put(&spool, 1, 50_000).unwrap();
+    let digest = spool.find("alice", id(1)).unwrap().digest;
+    let wanted = |seed| xdfs_spool::NewParcel {
+        digest,
+        ..order(seed, 50_000)
+    };
+    for (seed, taken) in [(2, false), (3, true)] {
+        let parcel = spool.submit(wanted(seed), NOW).unwrap();
+        let mut opened = spool.open_sink(&parcel, &sink_request(50_000)).unwrap();
+        let bytes = content(if taken { 1 } else { 2 }, 50_000);
+        let finished = finish(&mut opened, 0, &bytes);
+        assert_eq!(finished.is_ok(), taken, "{finished:?}");
+        let parcel = spool.find("alice", id(seed)).unwrap();
+        match taken {
+            true => assert_eq!(parcel.state, ParcelState::Held),
+            false => {
+                assert_eq!(finished.unwrap_err().code, Code::IntegrityMismatch);
+                assert_eq!(parcel.state, ParcelState::Arriving);
+                assert_eq!(spool.arrived(&parcel).unwrap(), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_index_of_many_small_files_counts_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = SpoolLimits {
+        bytes_max: 12_000_000,
+        parcel_bytes: SpoolLimits::default().parcel_bytes,
+        ..LIMITS
+    };
+    let spool = Spool::open(dir.path(), limits).unwrap();
+    let mut count = 0;
+    // Some in each transaction, as in a relay.
+    let full = loop {
+        let part = thread::scope(|scope| {
+            let put = |seed| {
+                let spool = &spool;
+                scope.spawn(move || put(spool, seed, 10))
+            };
+            let running: Vec<_> = (count + 1..=count + 8).map(put).collect();
+            running
+                .into_iter()
+                .map(|own| own.join().unwrap())
+                .collect::<Result<Vec<_>, _>>()
+        });
+        match part {
+            Ok(_) => count += 8,
+            Err(fault) => break fault,
+        }
+        assert!(count < 12_000_000 / 4096, "{count}");
+    };
+    assert_eq!(full.code, Code::NoSpace);
+    assert!(count > 2_800, "{count}");
+    let index = std::fs::metadata(dir.path().join("index.redb"))
+        .unwrap()
+        .len();
+    eprintln!("{count} parcels, {index} bytes of index");
+    assert!(index < limits.bytes_max, "{index} of {count} parcels");
+}

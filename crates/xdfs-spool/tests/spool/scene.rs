@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use xdfs_proto::Fault;
-use xdfs_proto::digest::DigestKind;
+use xdfs_proto::digest::{DigestKind, DigestValue};
 use xdfs_proto::relay::ParcelState;
 use xdfs_proto::third_party::CopyId;
 use xdfs_spool::{NewParcel, Parcel, Spool, SpoolLimits};
@@ -15,6 +15,7 @@ use xdfs_testkit::stores::{fragment, read_all, request};
 pub(crate) const LIMITS: SpoolLimits = SpoolLimits {
     bytes_max: u64::MAX,
     bytes_per_user_max: u64::MAX,
+    parcel_bytes: 0,
     parcels_per_user_max: 1_000_000,
     segment_bytes: 300_000,
     reserve_bytes: 1 << 20,
@@ -49,8 +50,14 @@ pub(crate) fn order(seed: u64, bytes: u64) -> NewParcel {
         target: format!("xdfs://host/{seed}"),
         name: b"file".to_vec(),
         overwrite: false,
+        tree: false,
         bytes,
         life_s: 1000,
+        digest: DigestValue::None,
+        next: Vec::new(),
+        passed: Vec::new(),
+        of: None,
+        in_order: None,
     }
 }
 

@@ -62,6 +62,7 @@ impl Client {
                 path_bytes(path),
                 file_name(path),
             ),
+            LocalPlace::Made(file) => (file.open(), file.path().to_vec(), Vec::new()),
             LocalPlace::Standard => (
                 Box::new(StreamSource::new(Box::new(StandardInput), "standard input")),
                 b"-".to_vec(),
@@ -118,7 +119,7 @@ impl Client {
             }
             LocalPlace::Standard => (Arc::new(Nameless::StandardOutput), b"-".to_vec()),
             LocalPlace::Memory => (Arc::new(Nameless::Null), b"mem:null".to_vec()),
-            LocalPlace::OtherServer(_) => {
+            LocalPlace::OtherServer(_) | LocalPlace::Made(_) => {
                 let cause = "a file goes to another server by an upload there";
                 return Err(Fault::new(Code::InvalidArgument, "download", cause).path(source));
             }

@@ -9,6 +9,7 @@ use xdfs_proto::{Code, Fault};
 
 use super::path::{ends_with_separator, file_name, local_name};
 use crate::between::ServerFile;
+use crate::made_file::MadeFile;
 use crate::remote::RemotePlace;
 use crate::transfer::{LocalPlace, TransferRoute};
 
@@ -61,6 +62,21 @@ impl PlannedFile {
             name: name.map(|name| name.as_encoded_bytes().to_vec()),
             bytes,
             refused,
+        }
+    }
+
+    /// The copy of a file that is made while it is read, to this path.
+    #[must_use]
+    pub fn upload_made(file: &MadeFile, server: &RemotePlace) -> Self {
+        Self {
+            server: server.clone(),
+            route: TransferRoute::Upload {
+                from: LocalPlace::Made(file.clone()),
+                to: server.path.clone(),
+            },
+            name: None,
+            bytes: Some(file.bytes()),
+            refused: None,
         }
     }
 

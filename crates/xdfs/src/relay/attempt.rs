@@ -51,10 +51,19 @@ pub(super) struct Tried {
     pub(super) fault: Option<Fault>,
 }
 
+/// Where an attempt has left a parcel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Went {
+    /// It is over.
+    Over,
+    /// Another relay has it, and is to be asked about it.
+    On,
+}
+
 /// Why an attempt failed.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// The target could not be reached: other parcels can't be delivered there either.
+    /// The server could not be reached: other parcels can't be delivered there either.
     Unreached(Fault),
     /// Another attempt may succeed.
     Later(Fault),

@@ -42,8 +42,16 @@ impl Client {
     /// [`Code::Unsupported`]: the server is no relay. [`Code::NotFound`]: it doesn't know the
     /// parcel (any more).
     pub fn parcel_status(&self, parcel: impl Into<ParcelName>) -> Result<ParcelStatus, Fault> {
+        Ok(self.named(self.parcel_status_as_sent(parcel)?))
+    }
+
+    /// The state of a parcel without the names of machines.
+    pub(super) fn parcel_status_as_sent(
+        &self,
+        parcel: impl Into<ParcelName>,
+    ) -> Result<ParcelStatus, Fault> {
         match self.call(Call::Relay(RelayCall::Status(parcel.into())))? {
-            Answer::ParcelStatus(status) => Ok(self.named(*status)),
+            Answer::ParcelStatus(status) => Ok(*status),
             // The engine lets nothing else through.
             _ => Err(Fault::new(
                 Code::Internal,
@@ -53,13 +61,14 @@ impl Client {
         }
     }
 
-    /// Names the server at which the fault of a parcel arose: the relay, or the target.
+    /// Names the server at which the fault of a parcel arose: the relay that has it, or the target.
     fn named(&self, mut status: ParcelStatus) -> ParcelStatus {
-        let target = status.target.parse::<RemotePlace>();
-        let machine = match target {
-            Ok(target) if status.is_fault_there => target.address.machine(),
-            _ => self.machine(),
+        let place = match status.is_fault_there {
+            true => Some(&status.target),
+            false => status.holder.as_ref(),
         };
+        let place = place.and_then(|place| place.parse::<RemotePlace>().ok());
+        let machine = place.map_or_else(|| self.machine(), |place| place.address.machine());
         status.fault = status.fault.map(|fault| fault.remote().at(&machine));
         status
     }

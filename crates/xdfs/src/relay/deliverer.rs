@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -10,21 +10,28 @@ use xdfs_proto::relay::ParcelState;
 use xdfs_proto::{Code, Fault};
 use xdfs_spool::Parcel;
 
-use super::attempt::{Attempt, Failed, lock};
+use super::attempt::{Attempt, Failed, Went, lock};
 use super::delivery::{deliver, withdraw};
-use super::parcels::{Relay, now_s};
+use super::onward::{follow, hand_on, recall};
+use super::parcels::Relay;
 use super::schedule::{Next, RUNNING_MAX};
 use super::tally::Tally;
 use super::target;
 
-/// Parcels that are delivered at the same time; half of them to one target at most.
-const THREADS: usize = 2 * RUNNING_MAX;
-/// Longest sleep of a thread that has nothing to do.
+/// Parcels that are tried at the same time, each by a thread.
+const WORKERS_MAX: usize = 1024;
+/// From this number of threads on, each lane may have one alone: what is slow may take up many
+/// lanes, and still holds no other up.
+const WORKERS_SCARCE: usize = 128;
+/// Longest sleep of the thread that waits for something to do.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Interval of looks for parcels whose life is over, and for ends that are to be forgotten.
 const SWEEP: Duration = Duration::from_secs(60);
 /// Interval of looks for new parcels, while it ends or not.
 const TICK: Duration = Duration::from_millis(500);
+/// How long a parcel that another relay has is asked about beyond its life: it may be delivered in
+/// the last moment.
+const GRACE_S: u64 = 24 * 3600;
 
 /// Delivers the parcels of a relay until it is dropped.
 #[derive(Debug)]
@@ -37,7 +44,8 @@ pub(crate) struct Deliverer {
 struct Shared {
     relay: Arc<Relay>,
     is_over: AtomicBool,
-    turn: Mutex<()>,
+    /// The number of threads that try parcels.
+    workers: Mutex<usize>,
     woken: Condvar,
 }
 
@@ -50,28 +58,45 @@ impl Deliverer {
         let (listener, arrived) = mpsc::channel();
         relay.spool.listen(listener);
         let now = Instant::now();
+        let mut doubtful = Vec::new();
         let mut schedule = lock(&relay.schedule);
+        let mut ordered = Vec::new();
         relay.spool.each(|parcel| {
-            if parcel.state == ParcelState::Held {
-                schedule.add(parcel.number, &server_of(&parcel), now);
+            let is_offered = parcel.offered && parcel.handed_to.is_none();
+            if parcel.state == ParcelState::Held && is_offered && relay.clock.is_odd() {
+                doubtful.push(parcel);
+            } else if parcel.state == ParcelState::Held && waits_for_turn(&parcel) {
+                ordered.push(parcel);
+            } else if parcel.state == ParcelState::Held {
+                schedule.add(parcel.number, &lane_of(&parcel), now);
             }
         })?;
-        drop(schedule);
+        ordered.sort_by_key(|parcel| parcel.taken);
+        let mut orders = lock(&relay.orders);
+        for parcel in ordered {
+            if orders.add(&parcel) {
+                schedule.add(parcel.number, &lane_of(&parcel), now);
+            }
+        }
+        drop((schedule, orders));
+        for parcel in doubtful {
+            let cause = "the next relay may have delivered it, and have forgotten it since";
+            let fault = Fault::new(Code::DeadlineExceeded, "send the parcel on", cause);
+            relay.give_up(&parcel, fault)?;
+        }
         let mut deliverer = Self {
             shared: Arc::new(Shared {
                 relay,
                 is_over: AtomicBool::new(false),
-                turn: Mutex::default(),
+                workers: Mutex::default(),
                 woken: Condvar::new(),
             }),
             threads: Vec::new(),
         };
         let shared = Arc::clone(&deliverer.shared);
         deliverer.spawn(move || shared.watch(&arrived))?;
-        for _ in 0..THREADS {
-            let shared = Arc::clone(&deliverer.shared);
-            deliverer.spawn(move || shared.work())?;
-        }
+        let shared = Arc::clone(&deliverer.shared);
+        deliverer.spawn(move || shared.dispatch())?;
         Ok(deliverer)
     }
 
@@ -94,13 +119,40 @@ impl Drop for Deliverer {
             // A panic there was reported by it.
             let _ = thread.join();
         }
+        let mut workers = self.shared.workers();
+        while *workers > 0 {
+            let waited = self.shared.woken.wait(workers);
+            workers = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(workers);
+        self.shared.relay.links.clear();
     }
 }
 
-/// The server of a parcel's target; one that can't be read fails at the first attempt.
-fn server_of(parcel: &Parcel) -> String {
-    let place = target::parse(&parcel.order.target);
-    place.map_or_else(|_| String::new(), |place| target::server_of(&place))
+/// The lane of a parcel: the server to which it goes, or which is asked about it. One that can't be
+/// read fails at the first attempt.
+fn lane_of(parcel: &Parcel) -> String {
+    let place = match parcel.order.next.first() {
+        Some(relay) => target::parse_relay(relay),
+        None => target::parse(&parcel.order.target),
+    };
+    let server = place.map_or_else(|_| String::new(), |place| target::server_of(&place));
+    match is_beyond(parcel) {
+        // Questions don't wait for files.
+        true => format!("about {server}"),
+        false => server,
+    }
+}
+
+/// Whether a parcel waits for its turn: one that the next relay has, or that is to be cancelled,
+/// doesn't wait.
+fn waits_for_turn(parcel: &Parcel) -> bool {
+    parcel.order.in_order.is_some() && !parcel.cancel_wanted && parcel.handed_to.is_none()
+}
+
+/// Whether the next relay has a parcel, or may have it and is to end it.
+fn is_beyond(parcel: &Parcel) -> bool {
+    parcel.handed_to.is_some() || (parcel.offered && parcel.cancel_wanted)
 }
 
 impl Shared {
@@ -108,9 +160,13 @@ impl Shared {
         self.is_over.load(Ordering::Relaxed)
     }
 
+    fn workers(&self) -> MutexGuard<'_, usize> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn wake(&self) {
-        // A thread that is about to sleep has the turn.
-        drop(lock(&self.turn));
+        // A thread that is about to sleep has the number.
+        drop(self.workers());
         self.woken.notify_all();
     }
 
@@ -122,6 +178,7 @@ impl Shared {
                 self.sweep();
                 swept = Some(Instant::now());
             }
+            self.relay.links.end_idle();
             let Ok(number) = arrived.recv_timeout(TICK) else {
                 continue;
             };
@@ -132,28 +189,34 @@ impl Shared {
                     continue;
                 }
             };
-            let server = server_of(&parcel);
+            if parcel.state != ParcelState::Held {
+                continue;
+            }
+            let lane = lane_of(&parcel);
             let now = Instant::now();
             let mut schedule = lock(&self.relay.schedule);
-            if !lock(&self.relay.running).contains_key(&number) {
-                schedule.add(number, &server, now);
+            let is_its_turn = !waits_for_turn(&parcel) || lock(&self.relay.orders).add(&parcel);
+            if is_its_turn && !lock(&self.relay.running).contains_key(&number) {
+                schedule.add(number, &lane, now);
             }
-            schedule.hasten(&server, now);
+            schedule.hasten(&lane, now);
             drop(schedule);
             self.wake();
         }
     }
 
     fn sweep(&self) {
-        let now_s = now_s();
+        let now_s = self.relay.now_s();
         let mut over = Vec::new();
         let swept = self.relay.spool.each(|parcel| {
             let is_open = matches!(parcel.state, ParcelState::Held | ParcelState::Arriving);
-            if is_open && parcel.expires_s() <= now_s {
+            let grace_s = if is_beyond(&parcel) { GRACE_S } else { 0 };
+            if is_open && parcel.expires_s() + grace_s <= now_s {
                 over.push(parcel);
             }
         });
         let swept = swept.and_then(|()| self.relay.spool.forget(now_s));
+        let swept = swept.and_then(|_| self.relay.spool.set_clock(now_s));
         if let Err(fault) = swept {
             tracing::error!(%fault, "the spool can't be looked through");
         }
@@ -177,96 +240,200 @@ impl Shared {
         if let Err(fault) = self.relay.give_up(parcel, fault) {
             tracing::error!(%id, %fault, "the spool can't be written");
         }
+        self.end_turn(parcel.number);
     }
 
-    /// Delivers what is due.
-    fn work(&self) {
-        while !self.is_over() {
-            let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = Instant::now();
-            let mut schedule = lock(&self.relay.schedule);
-            let next = schedule.next(now);
-            let sleep = match next {
-                Next::Parcel(number) => {
-                    // It is seen running before anybody else can add it to the schedule.
-                    let attempt = Arc::new(Attempt::default());
-                    lock(&self.relay.running).insert(number, Arc::clone(&attempt));
-                    drop((schedule, turn));
-                    self.attempt(number, &attempt);
-                    continue;
+    /// A parcel is over here: the next one of its order has its turn.
+    fn end_turn(&self, number: u64) {
+        let Some(next) = lock(&self.relay.orders).remove(number) else {
+            return;
+        };
+        match self.relay.spool.parcel(next) {
+            Ok(parcel) if parcel.state == ParcelState::Held => {
+                let lane = lane_of(&parcel);
+                let mut schedule = lock(&self.relay.schedule);
+                // One that was put back may have had its turn before.
+                if !lock(&self.relay.running).contains_key(&next) {
+                    schedule.add(next, &lane, Instant::now());
                 }
-                Next::At(at) => (at - now).min(SLEEP_MAX),
-                Next::Nothing => SLEEP_MAX,
-            };
-            drop(schedule);
-            if self.is_over() {
-                return;
+                drop(schedule);
+                self.wake();
             }
-            // Woken by another thread, or by nothing, it looks again.
-            drop(self.woken.wait_timeout(turn, sleep));
+            // It has ended while it waited.
+            Ok(_) => self.end_turn(next),
+            Err(fault) => {
+                tracing::error!(number = next, %fault, "a parcel that has its turn can't be read");
+                self.end_turn(next);
+            }
         }
     }
 
-    /// Tries to deliver a parcel.
-    fn attempt(&self, number: u64, attempt: &Attempt) {
+    /// Starts a thread for each parcel that is due.
+    fn dispatch(self: &Arc<Self>) {
+        let mut workers = self.workers();
+        while !self.is_over() {
+            let sleep = match self.take(*workers) {
+                Next::Parcel(number) => {
+                    *workers += 1;
+                    drop(workers);
+                    self.start(number);
+                    workers = self.workers();
+                    continue;
+                }
+                Next::At(at) => at.saturating_duration_since(Instant::now()).min(SLEEP_MAX),
+                Next::Nothing => SLEEP_MAX,
+            };
+            // Woken by another thread, or by nothing, it looks again.
+            let waited = self.woken.wait_timeout(workers, sleep);
+            (workers, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes a parcel that is due, while there are so many threads that try one.
+    fn take(&self, workers: usize) -> Next {
+        let most = match workers {
+            WORKERS_MAX.. => return Next::Nothing,
+            WORKERS_SCARCE.. => 1,
+            _ => RUNNING_MAX,
+        };
+        let mut schedule = lock(&self.relay.schedule);
+        let next = schedule.next(Instant::now(), most);
+        if let Next::Parcel(number) = next {
+            // It is seen running before anybody else can add it to the schedule.
+            lock(&self.relay.running).insert(number, Arc::default());
+        }
+        next
+    }
+
+    fn start(self: &Arc<Self>, number: u64) {
+        let own = Arc::clone(self);
+        let thread = thread::Builder::new().name("xdfs-relay".into());
+        let started = thread.spawn(move || {
+            // One that panics is none any more.
+            let _worker = Worker(&own);
+            let mut next = Next::Parcel(number);
+            while let Next::Parcel(number) = next {
+                own.attempt(number);
+                // Without itself.
+                let workers = own.workers().saturating_sub(1);
+                next = match own.is_over() {
+                    true => Next::Nothing,
+                    false => own.take(workers),
+                };
+            }
+        });
+        if let Err(error) = started {
+            tracing::error!(number, %error, "a thread of the relay can't be started");
+            drop(Worker(self));
+            let mut schedule = lock(&self.relay.schedule);
+            lock(&self.relay.running).remove(&number);
+            schedule.later(number, Instant::now());
+        }
+    }
+
+    /// Tries a parcel.
+    fn attempt(&self, number: u64) {
         let relay = &self.relay;
+        let attempt = lock(&relay.running).get(&number).map(Arc::clone);
+        let attempt = attempt.unwrap_or_default();
         if self.is_over() {
             attempt.stop();
         }
         let parcel = relay.spool.parcel(number);
         let result = match &parcel {
-            Ok(parcel) if parcel.state == ParcelState::Held && parcel.cancel_wanted => {
-                attempt.cancel();
-                withdraw(relay, parcel, attempt);
-                Err(Failed::Ended)
-            }
-            Ok(parcel) if parcel.state == ParcelState::Held => {
-                if parcel.expires_s() <= now_s() {
-                    self.expire(parcel);
-                    Err(Failed::Ended)
-                } else {
-                    lock(&relay.tried).entry(number).or_default().attempts += 1;
-                    Tally::count(&relay.tally.attempts);
-                    deliver(relay, parcel, attempt)
-                }
-            }
-            Ok(_) => Err(Failed::Ended),
+            Ok(parcel) => self.attempt_with(parcel, &attempt),
             Err(fault) => Err(Failed::Later(fault.clone())),
         };
         if let (Ok(parcel), Err(failed)) = (&parcel, &result) {
             self.note(parcel, failed);
         }
         let was_cancelled = attempt.is_cancelled() && result.is_err();
-        if was_cancelled && let Err(fault) = relay.cancelled(number) {
+        if was_cancelled && let Err(fault) = self.cancelled(number) {
             tracing::error!(number, %fault, "the spool can't be written");
         }
         let now = Instant::now();
         let mut schedule = lock(&relay.schedule);
         lock(&relay.running).remove(&number);
-        let is_done = match result {
-            Ok(()) => {
+        // Changes before this are seen, and those that come later see that it isn't running.
+        let after = relay.spool.parcel(number);
+        let is_done = match (result, &after) {
+            (Ok(Went::Over), _) => {
                 schedule.done(number, Some(true), now);
                 true
             }
-            Err(Failed::Later(_)) if !was_cancelled => {
-                schedule.later(number, now);
+            (Ok(Went::On), Ok(after)) => {
+                let was_wanted = |wants: fn(&Parcel) -> bool| parcel.as_ref().is_ok_and(wants);
+                let has_news = after.retry_wanted
+                    || after.cancel_wanted && !was_wanted(|parcel| parcel.cancel_wanted);
+                schedule.look_later(number, &lane_of(after), now);
+                if has_news {
+                    schedule.add(number, &lane_of(after), now);
+                }
+                lock(&relay.tried).remove(&number);
                 false
             }
-            Err(Failed::Unreached(_)) if !was_cancelled => {
+            (Err(Failed::Unreached(_)), _) if !was_cancelled => {
                 schedule.unreached(number, now);
                 false
             }
-            Err(_) => {
+            (Err(Failed::Later(_)) | Ok(Went::On), _) if !was_cancelled => {
+                schedule.later(number, now);
+                false
+            }
+            _ => {
                 schedule.done(number, None, now);
                 true
             }
         };
         drop(schedule);
+        let is_handed = after.is_ok_and(|after| after.handed_to.is_some());
+        if is_done || is_handed {
+            self.end_turn(number);
+        }
         if is_done {
-            lock(&relay.tried).remove(&number);
+            relay.is_over(number);
             self.look_again(number);
         }
         self.wake();
+    }
+
+    /// Enters that a parcel was cancelled, unless the next relay has to be asked first.
+    fn cancelled(&self, number: u64) -> Result<(), Fault> {
+        match self.relay.spool.parcel(number)?.offered {
+            true => Ok(()),
+            false => self.relay.cancelled(number),
+        }
+    }
+
+    fn attempt_with(&self, parcel: &Parcel, attempt: &Attempt) -> Result<Went, Failed> {
+        let relay = &self.relay;
+        if parcel.state != ParcelState::Held {
+            return Err(Failed::Ended);
+        }
+        if parcel.cancel_wanted && parcel.offered {
+            return recall(relay, parcel, attempt);
+        }
+        if parcel.cancel_wanted {
+            attempt.cancel();
+            withdraw(relay, parcel, attempt);
+            return Err(Failed::Ended);
+        }
+        if parcel.handed_to.is_some() {
+            return follow(relay, parcel, attempt);
+        }
+        if parcel.expires_s() <= relay.now_s() {
+            self.expire(parcel);
+            return Err(Failed::Ended);
+        }
+        lock(&relay.tried)
+            .entry(parcel.number)
+            .or_default()
+            .attempts += 1;
+        Tally::count(&relay.tally.attempts);
+        match parcel.order.next.is_empty() {
+            true => deliver(relay, parcel, attempt).map(|()| Went::Over),
+            false => hand_on(relay, parcel, attempt),
+        }
     }
 
     /// Takes a parcel that was put back before its last attempt was over.
@@ -276,8 +443,11 @@ impl Shared {
             && parcel.state == ParcelState::Held
             && !self.is_over()
         {
-            let server = server_of(&parcel);
-            lock(&self.relay.schedule).add(number, &server, Instant::now());
+            let lane = lane_of(&parcel);
+            let mut schedule = lock(&self.relay.schedule);
+            if !waits_for_turn(&parcel) || lock(&self.relay.orders).add(&parcel) {
+                schedule.add(number, &lane, Instant::now());
+            }
         }
     }
 
@@ -295,5 +465,21 @@ impl Shared {
         tracing::info!(%id, target = parcel.order.target, %fault, "a parcel has to wait");
         let mut tried = lock(&self.relay.tried);
         tried.entry(parcel.number).or_default().fault = Some(fault.clone());
+        drop(tried);
+        if parcel.handed_to.is_some() {
+            self.relay.looked(parcel.number, None);
+        }
+    }
+}
+
+/// A thread that tries parcels, as it is counted.
+struct Worker<'a>(&'a Shared);
+
+impl Drop for Worker<'_> {
+    fn drop(&mut self) {
+        let mut workers = self.0.workers();
+        *workers = workers.saturating_sub(1);
+        drop(workers);
+        self.0.woken.notify_all();
     }
 }

@@ -6,28 +6,30 @@
 //! was renamed. So the target is replaced once, whatever comes between, and also if somebody has
 //! replaced or removed it since.
 
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use xdfs_engine::command::TransferKind;
-use xdfs_engine::{TransferParameters, UploadSpec};
+use xdfs_engine::TransferParameters;
 use xdfs_proto::digest::DigestValue;
-use xdfs_proto::frame::Resume;
 use xdfs_proto::path::{Answer, Call, FileKind};
 use xdfs_proto::relay::ParcelState;
-use xdfs_proto::{Code, Fault, Retry};
+use xdfs_proto::{Code, Fault};
 use xdfs_spool::{Parcel, Placed};
 
 use super::attempt::{Attempt, Failed};
-use super::parcels::{Relay, now_s};
-use super::tally::Tally;
+use super::parcels::Relay;
+use super::sending::Sending;
 use super::target;
-use crate::client::Client;
+use super::tree_place::TreeFile;
+use crate::between::ServerFile;
+use crate::client::{Client, ClientOptions};
+use crate::events::TreeEvent;
 use crate::paths::{join, last_part};
-use crate::transfer::TransferOptions;
+use crate::retry::RetryPolicy;
+use crate::scheme::PlaceSettings;
+use crate::tree::{ExactRoot, TreeOptions};
 
-/// Interval of looks at whether the parcel is still wanted.
-const TICK: Duration = Duration::from_millis(100);
 /// Beginning of hidden names.
 const HIDDEN: &[u8] = b".xdfs-parcel-";
 
@@ -39,18 +41,20 @@ pub(super) fn deliver(relay: &Relay, parcel: &Parcel, attempt: &Attempt) -> Resu
     let order = &parcel.order;
     let place = target::parse(&order.target).map_err(Failed::Never)?;
     let access = relay.current.access();
-    let client = target::connect(&access, &order.user, &place)?;
-    let delivery = Delivery {
-        relay,
-        parcel,
-        attempt,
-        client: &client,
-    };
-    let (placed, is_earlier) = match &parcel.placed {
-        Some(placed) => (placed.clone(), true),
-        None => (delivery.place(&place.path)?, false),
-    };
-    delivery.rename(&placed, is_earlier)
+    target::with(&relay.links, &access, (&order.user, &place), |client| {
+        let sending = Sending {
+            relay,
+            parcel,
+            attempt,
+            client,
+        };
+        let delivery = Delivery(&sending);
+        let (placed, is_earlier) = match &parcel.placed {
+            Some(placed) => (placed.clone(), true),
+            None => (delivery.place(&place.path)?, false),
+        };
+        delivery.rename(&placed, is_earlier)
+    })
 }
 
 /// Removes what an attempt has left at the target of a parcel that isn't wanted any more. It stays,
@@ -60,66 +64,36 @@ pub(super) fn withdraw(relay: &Relay, parcel: &Parcel, attempt: &Attempt) {
     let Ok(place) = target::parse(&parcel.order.target) else {
         return;
     };
-    if let Ok(client) = target::connect(&relay.current.access(), &parcel.order.user, &place) {
-        let delivery = Delivery {
+    let access = relay.current.access();
+    let user = &parcel.order.user;
+    // It stays if the target can't be reached.
+    let _ = target::with(&relay.links, &access, (user, &place), |client| {
+        let sending = Sending {
             relay,
             parcel,
             attempt,
-            client: &client,
+            client,
         };
-        delivery.remove(&placed.hidden);
-    }
+        Delivery(&sending).remove(&placed.hidden);
+        Ok(())
+    });
 }
 
-struct Delivery<'a> {
-    relay: &'a Relay,
-    parcel: &'a Parcel,
-    attempt: &'a Attempt,
-    client: &'a Client,
-}
+struct Delivery<'a>(&'a Sending<'a>);
 
 impl Delivery<'_> {
-    fn check(&self) -> Result<(), Failed> {
-        self.attempt.check().map_err(|_| Failed::Ended)
-    }
-
-    /// Whether a failure is for good.
-    fn failed(&self, fault: Fault) -> Failed {
-        if self.attempt.check().is_err() {
-            return Failed::Ended;
-        }
-        let is_of_moment = fault.retry != Retry::Never
-            || fault.ends_session
-            || matches!(
-                fault.code,
-                Code::Busy
-                    | Code::ConnectionLost
-                    | Code::ConnectionRefused
-                    | Code::DeadlineExceeded
-                    | Code::IntegrityMismatch
-                    | Code::Io
-                    | Code::LimitExceeded
-                    | Code::NoSpace
-                    | Code::QuotaExceeded
-                    | Code::ShuttingDown
-                    | Code::Internal
-                    | Code::Cancelled
-            );
-        match is_of_moment {
-            true => Failed::Later(fault),
-            false => Failed::Never(fault),
-        }
-    }
-
     /// Uploads the file to its hidden name, and enters that it is there.
     fn place(&self, path: &[u8]) -> Result<Placed, Failed> {
         let target = self.target(path)?;
         let name = last_part(&target);
         let directory = &target[..target.len() - name.len()];
-        let mark = format!("{:032x}", self.relay.spool.mark(self.parcel));
+        let mark = format!("{:032x}", self.0.relay.spool.mark(self.0.parcel));
         let hidden = [directory, HIDDEN, mark.as_bytes()].concat();
-        self.upload(&hidden)?;
-        self.check()?;
+        match self.0.parcel.order.tree {
+            true => self.copy_tree(&hidden)?,
+            false => self.upload(&hidden)?,
+        }
+        self.0.check()?;
         let directory = self.directory(&target).ok();
         let placed = Placed {
             hidden,
@@ -127,17 +101,18 @@ impl Delivery<'_> {
             directory,
         };
         let entered = placed.clone();
-        let altered = self
-            .relay
-            .spool
-            .alter(self.parcel.number, now_s(), |parcel| {
-                if parcel.state != ParcelState::Held {
-                    return Err(Fault::new(Code::Cancelled, "deliver", "it was ended"));
-                }
-                parcel.placed = Some(entered);
-                Ok(())
-            });
-        altered.map_err(|fault| self.failed(fault))?;
+        let altered =
+            self.0
+                .relay
+                .spool
+                .alter(self.0.parcel.number, self.0.relay.now_s(), |parcel| {
+                    if parcel.state != ParcelState::Held {
+                        return Err(Fault::new(Code::Cancelled, "deliver", "it was ended"));
+                    }
+                    parcel.placed = Some(entered);
+                    Ok(())
+                });
+        altered.map_err(|fault| self.0.failed(fault))?;
         Ok(placed)
     }
 
@@ -152,7 +127,7 @@ impl Delivery<'_> {
             path: path.to_vec(),
             follow: true,
         };
-        match self.client.call(stat)? {
+        match self.0.client.call(stat)? {
             Answer::Attributes(found) => Ok((found.device, found.inode)),
             // The engine lets nothing else through.
             _ => Err(Fault::new(Code::Internal, "deliver", "another answer")),
@@ -167,30 +142,30 @@ impl Delivery<'_> {
         };
         match self.directory(&placed.target) {
             Ok(found) if found == known => Ok(()),
-            Err(fault) if fault.code != Code::NotFound => Err(self.failed(fault)),
+            Err(fault) if fault.code != Code::NotFound => Err(self.0.failed(fault)),
             _ => {
                 let cause = "its directory is another one than before";
                 let fault = Fault::new(Code::NotFound, "deliver", cause).path(&placed.target);
                 let fault = fault.hint("a disk may not be mounted there");
-                Err(Failed::Later(self.client.fault_there(fault)))
+                Err(Failed::Later(self.0.client.fault_there(fault)))
             }
         }
     }
 
     /// The name that the file is to get.
     fn target(&self, path: &[u8]) -> Result<Vec<u8>, Failed> {
-        let order = &self.parcel.order;
+        let order = &self.0.parcel.order;
         let stat = Call::Stat {
             path: path.to_vec(),
             follow: true,
         };
-        let is_directory = match self.client.call(stat) {
+        let is_directory = match self.0.client.call(stat) {
             Ok(Answer::Attributes(found)) => found.kind == FileKind::Directory,
             Ok(_) => false,
             Err(fault) if fault.code == Code::NotFound => path.ends_with(b"/"),
             // One that can't be looked at is as one that isn't there: to write it decides.
             Err(fault) if fault.code == Code::PermissionDenied => path.ends_with(b"/"),
-            Err(fault) => return Err(self.failed(fault)),
+            Err(fault) => return Err(self.0.failed(fault)),
         };
         Ok(match is_directory {
             true => join(path, &order.name),
@@ -199,42 +174,10 @@ impl Delivery<'_> {
     }
 
     fn upload(&self, hidden: &[u8]) -> Result<(), Failed> {
-        let digest = self.parcel.digest;
-        let options = TransferOptions {
-            parameters: TransferParameters {
-                digest: (digest != DigestValue::None).then(|| digest.kind()),
-                overwrite: true,
-                resume: Resume::Trust,
-                rate_bytes_per_s_max: None,
-                dry_run: false,
-            },
-            ..TransferOptions::default()
-        };
-        let id = self.parcel.order.id.to_string();
-        let kind = TransferKind::Upload(UploadSpec {
-            source: self.relay.spool.open_source(self.parcel.clone()),
-            source_path: id.into_bytes(),
-            target: hidden.to_vec(),
-            name: Vec::new(),
-            pack: false,
-            relaxed: false,
-            last: None,
-        });
-        let started = self.client.start(&options, kind);
-        let mut transfer = started.map_err(|fault| self.failed(fault))?;
-        while !transfer.is_finished() {
-            if self.attempt.check().is_err() {
-                transfer.cancel();
-            }
-            if let Some(progress) = transfer.progress(TICK) {
-                let bytes = progress.bytes;
-                self.attempt.delivered.store(bytes, Ordering::Relaxed);
-            }
-        }
-        let outcome = transfer.outcome();
-        let outcome = outcome.map_err(|fault| self.failed(fault))?;
+        let digest = self.0.parcel.digest;
+        let uploaded = self.0.upload(hidden)?;
         // The relay may have read something else than it took: then it gets no name.
-        if digest != DigestValue::None && outcome.digest != digest {
+        if digest != DigestValue::None && uploaded != digest {
             self.remove(hidden);
             let cause = "the file has another digest than its source had";
             let fault = Fault::new(Code::IntegrityMismatch, "deliver", cause);
@@ -243,24 +186,91 @@ impl Delivery<'_> {
         Ok(())
     }
 
+    /// Copies a tree to the hidden name. What an earlier attempt has left there is completed.
+    fn copy_tree(&self, hidden: &[u8]) -> Result<(), Failed> {
+        let Sending {
+            relay,
+            parcel,
+            attempt,
+            client,
+        } = self.0;
+        let (spool, own) = (relay.spool.clone(), Parcel::clone(parcel));
+        let open = Box::new(move || spool.open_source(own.clone()));
+        let tree = TreeFile::open(open, parcel.order.bytes, relay.spool.mark(parcel));
+        let tree = Arc::new(tree.map_err(|fault| self.0.failed(fault))?);
+        let header = tree.header;
+        let (place, setting) = tree.place();
+        let options = ClientOptions {
+            settings: PlaceSettings::default().with(setting),
+            ..ClientOptions::default()
+        };
+        let there = Client::connect(&place, options).map_err(|fault| self.0.failed(fault))?;
+        let there = Arc::new(there);
+        let source = ServerFile::new(place, move |_| Ok(Arc::clone(&there)));
+        let options = TreeOptions {
+            parameters: TransferParameters {
+                overwrite: true,
+                ..TransferParameters::default()
+            },
+            owner: header.keep.owner,
+            xattrs: header.keep.xattrs,
+            read_times: header.keep.read_times,
+            hard_links: header.hard_links,
+            // The relay has pauses of its own.
+            retry: RetryPolicy::none(),
+            ..TreeOptions::default()
+        };
+        let root = ExactRoot {
+            keeps_root: false,
+            again: true,
+        };
+        let mut first = None;
+        let mut observer = |event: TreeEvent<'_>| {
+            match event {
+                TreeEvent::Failed { fault, .. } => drop(first.get_or_insert_with(|| fault.clone())),
+                TreeEvent::Progress(result) => {
+                    attempt.delivered.store(result.bytes, Ordering::Relaxed);
+                }
+                _ => {}
+            }
+            match attempt.check() {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        };
+        let copied = client.copy_tree_exactly(&source, hidden, &options, root, &mut observer);
+        let result = copied.map_err(|fault| self.0.failed(fault))?;
+        self.0.check()?;
+        match first {
+            Some(fault) => Err(self.0.failed(fault)),
+            None if result.failed > 0 => {
+                let cause = "a part of the tree could not be copied";
+                Err(self.0.failed(Fault::new(Code::Io, "deliver", cause)))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn remove(&self, hidden: &[u8]) {
+        let path = hidden.to_vec();
         // It may be there no more, and if it stays it is hidden.
-        let _ = self.client.call(Call::RemoveFile {
-            path: hidden.to_vec(),
+        let _ = self.0.client.call(match self.0.parcel.order.tree {
+            true => Call::RemoveTree { path },
+            false => Call::RemoveFile { path },
         });
     }
 
     /// Gives the file its name, and enters that it was delivered. `is_earlier`: an earlier attempt
     /// may have done so already.
     fn rename(&self, placed: &Placed, is_earlier: bool) -> Result<(), Failed> {
-        if self.attempt.is_cancelled() {
+        if self.0.attempt.is_cancelled() {
             self.remove(&placed.hidden);
             return Err(Failed::Ended);
         }
-        let renamed = self.client.call(Call::Rename {
+        let renamed = self.0.client.call(Call::Rename {
             from: placed.hidden.clone(),
             to: placed.target.clone(),
-            overwrite: self.parcel.order.overwrite,
+            overwrite: self.0.parcel.order.overwrite,
         });
         match renamed {
             Ok(_) => {}
@@ -268,7 +278,7 @@ impl Delivery<'_> {
                 self.check_directory(placed)?;
             }
             Err(fault) => {
-                let failed = self.failed(fault);
+                let failed = self.0.failed(fault);
                 if let Failed::Never(_) = &failed {
                     // In this order: an attempt that finds the file gone takes it for delivered.
                     self.forget_place()?;
@@ -278,40 +288,40 @@ impl Delivery<'_> {
             }
         }
         let attempts = self.attempts();
-        let delivered = self
-            .relay
-            .spool
-            .alter(self.parcel.number, now_s(), move |parcel| {
-                if parcel.state == ParcelState::Held {
-                    parcel.state = ParcelState::Delivered;
-                    parcel.fault = None;
-                    parcel.attempts = attempts;
-                }
-                Ok(())
-            });
-        delivered.map_err(|fault| self.failed(fault))?;
-        let tally = &self.relay.tally;
-        Tally::count(&tally.delivered);
-        Tally::add(&tally.delivered_bytes, self.parcel.order.bytes);
+        let delivered =
+            self.0
+                .relay
+                .spool
+                .alter(self.0.parcel.number, self.0.relay.now_s(), move |parcel| {
+                    if parcel.state == ParcelState::Held {
+                        parcel.state = ParcelState::Delivered;
+                        parcel.fault = None;
+                        parcel.attempts = attempts;
+                    }
+                    Ok(())
+                });
+        delivered.map_err(|fault| self.0.failed(fault))?;
+        self.0.relay.tally.delivered(self.0.parcel);
         Ok(())
     }
 
     fn attempts(&self) -> u32 {
-        let tried = super::attempt::lock(&self.relay.tried);
+        let tried = super::attempt::lock(&self.0.relay.tried);
         tried
-            .get(&self.parcel.number)
+            .get(&self.0.parcel.number)
             .map_or(1, |tried| tried.attempts)
     }
 
     /// The next attempt begins with the upload.
     fn forget_place(&self) -> Result<(), Failed> {
-        let altered = self
-            .relay
-            .spool
-            .alter(self.parcel.number, now_s(), |parcel| {
-                parcel.placed = None;
-                Ok(())
-            });
-        altered.map(drop).map_err(|fault| self.failed(fault))
+        let altered =
+            self.0
+                .relay
+                .spool
+                .alter(self.0.parcel.number, self.0.relay.now_s(), |parcel| {
+                    parcel.placed = None;
+                    Ok(())
+                });
+        altered.map(drop).map_err(|fault| self.0.failed(fault))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use xdfs_proto::relay::ParcelState;
 
 use super::attempt::lock;
-use super::parcels::{Relay, now_s};
+use super::parcels::Relay;
 use crate::metrics::Family;
 
 impl Relay {
@@ -27,7 +27,7 @@ impl Relay {
         *held -= *delivering;
         let age_s = match oldest {
             u64::MAX => 0,
-            oldest => now_s().saturating_sub(oldest),
+            oldest => self.now_s().saturating_sub(oldest),
         };
         let states = [
             (ParcelState::Arriving, *arriving),

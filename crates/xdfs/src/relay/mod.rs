@@ -8,21 +8,28 @@
 //!   Deliverer       threads: which parcel is due, and which target is down
 //!       |
 //!   delivery        one attempt: upload to a hidden name, then rename
+//!   onward          or to the next relay, and what becomes of it there
 //! ```
 //!
-//! The relay is a client of the target, with the keys and the known servers of the user who runs
-//! it. What it connects to is bounded by the rules for copies with other servers.
+//! The relay is a client of the other server, with the keys and the known servers of the user who
+//! runs it. What it connects to is bounded by the rules for copies with other servers.
 
 mod attempt;
 mod calls;
+mod clock;
 mod deliverer;
 mod delivery;
 mod figures;
+mod links;
+mod onward;
+mod order;
 mod parcels;
 mod schedule;
+mod sending;
 mod store;
 mod tally;
 mod target;
+mod tree_place;
 
 pub use calls::new_parcel_id;
 pub(crate) use deliverer::Deliverer;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::time::{Instant, SystemTime};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use xdfs_access::CurrentAccess;
 use xdfs_proto::relay::{
@@ -15,6 +15,9 @@ use xdfs_proto::{Code, Fault, Side};
 use xdfs_spool::{Parcel, Spool, SpoolLimits};
 
 use super::attempt::{Attempt, Tried, lock};
+use super::clock::Clock;
+use super::links::Links;
+use super::order::Orders;
 use super::schedule::Schedule;
 use super::tally::Tally;
 
@@ -33,11 +36,15 @@ pub struct RelaySettings {
 const LOOKED_MAX: usize = 10_000;
 /// Most parcels in one part of a list.
 const LISTED_MAX: usize = 256;
+/// How long the answer about a parcel that another relay has waits for that one.
+const LOOK: Duration = Duration::from_secs(2);
 
-/// The present time in seconds since 1970.
-pub(super) fn now_s() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
+/// The last answer of another relay about a parcel.
+#[derive(Debug)]
+struct Look {
+    /// `None` before the first one.
+    at: Option<Instant>,
+    status: Option<Box<ParcelStatus>>,
 }
 
 /// A relay.
@@ -46,8 +53,14 @@ pub(crate) struct Relay {
     pub(super) spool: Spool,
     pub(super) current: Arc<dyn CurrentAccess>,
     pub(super) schedule: Mutex<Schedule>,
+    pub(super) orders: Mutex<Orders>,
     pub(super) running: Mutex<HashMap<u64, Arc<Attempt>>>,
     pub(super) tried: Mutex<HashMap<u64, Tried>>,
+    pub(super) links: Links,
+    pub(super) clock: Clock,
+    /// The last looks at parcels that other relays have.
+    looks: Mutex<HashMap<u64, Look>>,
+    has_looked: Condvar,
     pub(crate) tally: Tally,
 }
 
@@ -65,14 +78,33 @@ impl Relay {
             bytes_per_user_max: settings.bytes_per_user_max.unwrap_or(u64::MAX),
             ..SpoolLimits::default()
         };
+        let spool = Spool::open(&settings.spool, limits)?;
+        let clock = Clock::start(spool.clock()?);
+        if clock.is_odd() {
+            let now_s = clock.now_s();
+            tracing::warn!(
+                now_s,
+                "the clock of the machine is off by days: it isn't believed"
+            );
+        }
         Ok(Self {
-            spool: Spool::open(&settings.spool, limits)?,
+            spool,
+            clock,
             current,
             schedule: Mutex::default(),
+            orders: Mutex::default(),
             running: Mutex::default(),
             tried: Mutex::default(),
+            links: Links::default(),
+            looks: Mutex::default(),
+            has_looked: Condvar::new(),
             tally: Tally::default(),
         })
+    }
+
+    /// The present time in seconds since 1970.
+    pub(super) fn now_s(&self) -> u64 {
+        self.clock.now_s()
     }
 
     /// The state of a user's parcel.
@@ -80,7 +112,16 @@ impl Relay {
     /// # Errors
     /// [`Code::NotFound`]: the user has none with this identifier.
     pub(super) fn status(&self, user: &str, id: CopyId) -> Result<ParcelStatus, Fault> {
-        self.status_of(self.spool.find(user, id)?)
+        let mut parcel = self.spool.find(user, id)?;
+        if parcel.state == ParcelState::Held && parcel.handed_to.is_some() {
+            self.look(parcel.number);
+            // It may be over by that look.
+            parcel = self.spool.find(user, id)?;
+            if parcel.state != ParcelState::Held {
+                lock(&self.looks).remove(&parcel.number);
+            }
+        }
+        self.status_of(parcel)
     }
 
     /// A part of the list of parcels: those of one user, or all.
@@ -109,6 +150,10 @@ impl Relay {
     }
 
     fn status_of(&self, parcel: Parcel) -> Result<ParcelStatus, Fault> {
+        let there = lock(&self.looks)
+            .get(&parcel.number)
+            .filter(|_| parcel.state == ParcelState::Held)
+            .and_then(|look| Some((look.at?.elapsed(), look.status.clone()?)));
         let attempt = lock(&self.running).get(&parcel.number).map(Arc::clone);
         let tried = lock(&self.tried).get(&parcel.number).cloned();
         let tried = tried.unwrap_or_default();
@@ -124,16 +169,18 @@ impl Relay {
             (_, Some(attempt)) => attempt.delivered.load(std::sync::atomic::Ordering::Relaxed),
             (_, None) => 0,
         };
-        Ok(ParcelStatus {
+        let own = ParcelStatus {
             state: match (parcel.state, &attempt) {
-                (ParcelState::Held, Some(_)) => ParcelState::Delivering,
+                (ParcelState::Held, Some(_)) if parcel.handed_to.is_none() => {
+                    ParcelState::Delivering
+                }
                 (state, _) => state,
             },
             bytes,
             arrived: self.spool.arrived(&parcel)?,
             delivered: delivered.min(bytes),
             attempts: tried.attempts.max(parcel.attempts),
-            age_s: now_s().saturating_sub(parcel.opened_s),
+            age_s: self.now_s().saturating_sub(parcel.opened_s),
             next_ms: next.map(|at| {
                 let left = at.saturating_duration_since(Instant::now());
                 u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
@@ -142,7 +189,46 @@ impl Relay {
             is_fault_there: fault.as_ref().is_some_and(|own| own.side == Side::Remote),
             fault,
             target: parcel.order.target,
+            holder: parcel.handed_to,
+        };
+        Ok(match there {
+            Some((since, there)) => beyond(own, since, *there),
+            None => own,
         })
+    }
+
+    /// Asks the relay that has a parcel, and waits for its answer for a while.
+    fn look(&self, number: u64) {
+        let asked = Instant::now();
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        looks.entry(number).or_insert(Look {
+            at: None,
+            status: None,
+        });
+        self.spool.notify(number);
+        let is_older = |looks: &mut HashMap<u64, Look>| {
+            // Without an entry it is over.
+            let own = looks.get(&number);
+            own.is_some_and(|own| own.at.is_none_or(|at| at < asked))
+        };
+        drop(self.has_looked.wait_timeout_while(looks, LOOK, is_older));
+    }
+
+    /// Keeps what another relay has said of a parcel, or that it could not be asked, if somebody
+    /// wants to know that.
+    pub(super) fn looked(&self, number: u64, status: Option<ParcelStatus>) {
+        if let Some(look) = lock(&self.looks).get_mut(&number) {
+            look.at = Some(Instant::now());
+            look.status = status.map(Box::new).or_else(|| look.status.take());
+        }
+        self.has_looked.notify_all();
+    }
+
+    /// Forgets what was known of the attempts of a parcel that is over.
+    pub(super) fn is_over(&self, number: u64) {
+        lock(&self.tried).remove(&number);
+        lock(&self.looks).remove(&number);
+        self.has_looked.notify_all();
     }
 
     /// Ends a user's parcel, unless it was delivered.
@@ -152,11 +238,11 @@ impl Relay {
     pub(super) fn cancel(&self, user: &str, id: CopyId) -> Result<(), Fault> {
         let parcel = self.spool.find(user, id)?;
         let old = parcel.state;
-        let altered = self.spool.alter(parcel.number, now_s(), |parcel| {
+        let altered = self.spool.alter(parcel.number, self.now_s(), |parcel| {
             match parcel.state {
                 // An attempt may be giving the file its name: the next one, or that, decides.
                 ParcelState::Held => parcel.cancel_wanted = true,
-                ParcelState::Dead if parcel.placed.is_some() => {
+                ParcelState::Dead if parcel.placed.is_some() || parcel.offered => {
                     parcel.state = ParcelState::Held;
                     parcel.cancel_wanted = true;
                 }
@@ -182,7 +268,7 @@ impl Relay {
 
     /// Enters that a parcel was cancelled.
     pub(super) fn cancelled(&self, number: u64) -> Result<(), Fault> {
-        let cancelled = self.spool.alter(number, now_s(), |parcel| {
+        let cancelled = self.spool.alter(number, self.now_s(), |parcel| {
             if !matches!(
                 parcel.state,
                 ParcelState::Delivered | ParcelState::Cancelled
@@ -204,7 +290,7 @@ impl Relay {
     /// [`Code::NotFound`]; [`Code::InvalidArgument`]: it is in another state.
     pub(super) fn retry(&self, user: &str, id: CopyId) -> Result<(), Fault> {
         let parcel = self.spool.find(user, id)?;
-        let opened_s = now_s();
+        let opened_s = self.now_s();
         let held = self.spool.alter(parcel.number, opened_s, move |parcel| {
             match parcel.state {
                 ParcelState::Held if parcel.cancel_wanted => {
@@ -215,8 +301,9 @@ impl Relay {
                         cause,
                     ));
                 }
-                ParcelState::Held => {}
+                ParcelState::Held => parcel.retry_wanted = parcel.handed_to.is_some(),
                 ParcelState::Dead => {
+                    parcel.retry_wanted = parcel.handed_to.is_some();
                     // Its life begins again.
                     parcel.opened_s = opened_s;
                     parcel.state = ParcelState::Held;
@@ -240,18 +327,20 @@ impl Relay {
             .get(&parcel.number)
             .map_or(0, |tried| tried.attempts);
         let is_late = fault.code == Code::DeadlineExceeded;
-        let dead = self.spool.alter(parcel.number, now_s(), move |parcel| {
-            if matches!(parcel.state, ParcelState::Held | ParcelState::Arriving) {
-                // Only a file that has arrived can be put back.
-                parcel.state = match parcel.state {
-                    ParcelState::Arriving => ParcelState::Cancelled,
-                    _ => ParcelState::Dead,
-                };
-                parcel.attempts = parcel.attempts.max(attempts);
-                parcel.fault = Some(fault);
-            }
-            Ok(())
-        })?;
+        let dead = self
+            .spool
+            .alter(parcel.number, self.now_s(), move |parcel| {
+                if matches!(parcel.state, ParcelState::Held | ParcelState::Arriving) {
+                    // Only a file that has arrived can be put back.
+                    parcel.state = match parcel.state {
+                        ParcelState::Arriving => ParcelState::Cancelled,
+                        _ => ParcelState::Dead,
+                    };
+                    parcel.attempts = parcel.attempts.max(attempts);
+                    parcel.fault = Some(fault);
+                }
+                Ok(())
+            })?;
         match dead.state {
             ParcelState::Dead | ParcelState::Cancelled if is_late => {
                 Tally::count(&self.tally.expired)
@@ -260,6 +349,29 @@ impl Relay {
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// The status of a parcel of which another relay has said something so long ago.
+fn beyond(own: ParcelStatus, since: Duration, there: ParcelStatus) -> ParcelStatus {
+    let since_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    // A failure to ask is newer.
+    let (fault, is_fault_there) = match own.fault {
+        Some(fault) => (Some(fault), own.is_fault_there),
+        None => (there.fault, there.is_fault_there),
+    };
+    ParcelStatus {
+        state: match there.state {
+            state if state.is_end() => own.state,
+            state => state,
+        },
+        delivered: there.delivered.min(own.bytes),
+        attempts: there.attempts,
+        next_ms: there.next_ms.map(|next| next.saturating_sub(since_ms)),
+        holder: there.holder.or(own.holder),
+        fault,
+        is_fault_there,
+        ..own
     }
 }
 
@@ -296,6 +408,7 @@ fn look(
 
 #[cfg(test)]
 mod tests {
+    use xdfs_proto::digest::DigestValue;
     use xdfs_spool::NewParcel;
 
     use super::*;
@@ -311,8 +424,14 @@ mod tests {
                 target: "xdfs://host/x".into(),
                 name: b"x".to_vec(),
                 overwrite: false,
+                tree: false,
                 bytes: 1,
                 life_s: 60,
+                digest: DigestValue::None,
+                next: Vec::new(),
+                passed: Vec::new(),
+                of: None,
+                in_order: None,
             };
             let parcel = spool.submit(order, 0).unwrap();
             if number < 10 {

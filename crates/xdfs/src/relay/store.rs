@@ -11,7 +11,7 @@ use xdfs_proto::{Code, Fault};
 use xdfs_spool::NewParcel;
 use xdfs_store::{OpenedSink, SinkRequest, Store};
 
-use super::parcels::{Relay, now_s};
+use super::parcels::Relay;
 use super::target;
 
 const LIST: &str = "list the parcels";
@@ -88,18 +88,33 @@ impl RelayStore {
     }
 
     fn open(&self, order: &ParcelOrder) -> Result<(), Fault> {
-        self.relay.current.access().check_parcels(&self.user)?;
-        target::parse(&order.target)?;
+        let access = self.relay.current.access();
+        let target = target::parse(&order.target)?;
+        let next = order.next.iter().map(|url| target::parse_relay(url));
+        let next = next.collect::<Result<Vec<_>, _>>()?;
+        let (host, port) = target::host_of(next.first().unwrap_or(&target))?;
+        access.check_parcels(&self.user, (&host, port))?;
+        if order.passed.contains(&self.relay.spool.identity()) {
+            let cause = "the parcel has passed this relay already";
+            let fault = Fault::new(Code::InvalidArgument, "open the parcel", cause);
+            return Err(fault.hint("its route is a loop"));
+        }
         let new = NewParcel {
             user: self.user.name().to_owned(),
             id: order.id,
             target: order.target.clone(),
             name: order.name.clone(),
             overwrite: order.overwrite,
+            tree: order.tree,
             bytes: order.bytes,
             life_s: order.life_s,
+            digest: order.digest,
+            next: order.next.clone(),
+            passed: order.passed.clone(),
+            of: order.of,
+            in_order: order.in_order.clone(),
         };
-        self.relay.spool.submit(new, now_s()).map(drop)
+        self.relay.spool.submit(new, self.relay.now_s()).map(drop)
     }
 
     /// The sink of a parcel of this user.

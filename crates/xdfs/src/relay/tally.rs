@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use xdfs_spool::Parcel;
+
 /// What has happened since the start of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
@@ -15,6 +17,12 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    /// Counts a parcel that is at its target.
+    pub(super) fn delivered(&self, parcel: &Parcel) {
+        Self::count(&self.delivered);
+        Self::add(&self.delivered_bytes, parcel.order.bytes);
+    }
+
     pub(super) fn count(counter: &AtomicU64) {
         Self::add(counter, 1);
     }

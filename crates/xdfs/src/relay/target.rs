@@ -1,4 +1,5 @@
-//! The target of a parcel: which server, and how this one connects to it.
+//! The server to which a parcel goes from here: its target or the next relay, and how this one
+//! connects to it.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
@@ -8,6 +9,7 @@ use xdfs_proto::{Code, Fault, Retry};
 use xdfs_security::trust::NewHosts;
 
 use super::attempt::Failed;
+use super::links::{Link, Links};
 use crate::client::{Client, ClientOptions};
 use crate::remote::{Address, Invitation, RemotePlace};
 use crate::settings::{Attendance, ClientConfig, Login};
@@ -20,8 +22,35 @@ const CONNECT: &str = "connect to the target";
 /// # Errors
 /// It isn't one of a server of xDFS by host and port, or has secrets in it.
 pub(super) fn parse(text: &str) -> Result<RemotePlace, Fault> {
+    let place = parse_server(text)?;
+    if is_root(&place) {
+        return Err(invalid("the URL of the target has no path"));
+    }
+    Ok(place)
+}
+
+/// The relay that a user, or another relay, has named as the next one.
+///
+/// # Errors
+/// As of [`parse`], or it has a path.
+pub(super) fn parse_relay(text: &str) -> Result<RemotePlace, Fault> {
+    let place = parse_server(text)?;
+    match is_root(&place) {
+        true => Ok(place),
+        false => Err(invalid("the URL of a relay has a path").hint("write xdfs://HOST")),
+    }
+}
+
+fn invalid(cause: &str) -> Fault {
+    Fault::new(Code::InvalidArgument, OPERATION, cause)
+}
+
+fn is_root(place: &RemotePlace) -> bool {
+    place.path.iter().all(|byte| *byte == b'/')
+}
+
+fn parse_server(text: &str) -> Result<RemotePlace, Fault> {
     let place: RemotePlace = text.parse()?;
-    let invalid = |cause: &str| Fault::new(Code::InvalidArgument, OPERATION, cause);
     if !matches!(place.address, Address::Host { .. }) || place.stack.is_some() {
         let hint = "write xdfs://HOST/PATH";
         return Err(invalid("a relay delivers to servers of xdfs over TCP").hint(hint));
@@ -31,9 +60,6 @@ pub(super) fn parse(text: &str) -> Result<RemotePlace, Fault> {
         let cause = "the relay logs in at the target by itself";
         return Err(invalid(cause).hint("leave user and ticket out of the URL of the target"));
     }
-    if place.path.iter().all(|byte| *byte == b'/') {
-        return Err(invalid("the URL of the target has no path"));
-    }
     Ok(place)
 }
 
@@ -42,22 +68,27 @@ pub(super) fn server_of(place: &RemotePlace) -> String {
     place.address.to_string()
 }
 
-/// The addresses of a target that may be connected to for a user.
-fn addresses(access: &Access, user: &str, place: &RemotePlace) -> Result<Vec<SocketAddr>, Failed> {
-    let never = |code, cause: String| Failed::Never(Fault::new(code, CONNECT, cause));
+/// The host and the port of a server.
+///
+/// # Errors
+/// It has none.
+pub(super) fn host_of(place: &RemotePlace) -> Result<(Host, u16), Fault> {
     let Address::Host { host, port } = &place.address else {
-        let cause = "it has no address".to_owned();
-        return Err(never(Code::InvalidArgument, cause));
+        return Err(invalid("it has no address"));
     };
-    let (host, port) = (host.as_str(), *port);
-    let named = Host::parse(host)
-        .ok_or_else(|| never(Code::InvalidArgument, format!("{host} is no host")))?;
+    let named = Host::parse(host).ok_or_else(|| invalid(&format!("{host} is no host")))?;
+    Ok((named, *port))
+}
+
+/// The addresses of a server that may be connected to for a user.
+fn addresses(access: &Access, user: &str, place: &RemotePlace) -> Result<Vec<SocketAddr>, Failed> {
+    let (named, port) = host_of(place).map_err(Failed::Never)?;
     let found: Vec<IpAddr> = match &named {
         Host::Address(address) => vec![*address],
         Host::Name(name) => match (name.as_str(), port).to_socket_addrs() {
             Ok(found) => found.map(|at| at.ip()).collect(),
             Err(error) => {
-                let cause = format!("the name {host} isn't known here: {error}");
+                let cause = format!("the name {name} isn't known here: {error}");
                 let fault = Fault::new(Code::ConnectionRefused, CONNECT, cause);
                 return Err(Failed::Unreached(fault));
             }
@@ -66,10 +97,7 @@ fn addresses(access: &Access, user: &str, place: &RemotePlace) -> Result<Vec<Soc
     let mut allowed = found;
     allowed.retain(|address| access.may_deliver(user, (&named, port), *address));
     if allowed.is_empty() {
-        let cause = format!("its settings don't allow connections to {host}:{port}");
-        let fault = Fault::new(Code::PermissionDenied, CONNECT, cause);
-        let hint = "its administrator allows them with --connect-to";
-        return Err(Failed::Never(fault.hint(hint)));
+        return Err(Failed::Never(Access::forbidden(CONNECT, (&named, port))));
     }
     Ok(allowed
         .into_iter()
@@ -77,11 +105,55 @@ fn addresses(access: &Access, user: &str, place: &RemotePlace) -> Result<Vec<Soc
         .collect())
 }
 
-/// Opens sessions with a target until one of its addresses answers.
+/// Does something in a session with a server, which is a new one or one that has waited.
 ///
 /// # Errors
-/// It can't be reached, or this server may not connect to it, or doesn't know its key.
-pub(super) fn connect(access: &Access, user: &str, place: &RemotePlace) -> Result<Client, Failed> {
+/// It can't be reached, or this server may not connect to it for the user, or doesn't know its key.
+pub(super) fn with<T>(
+    links: &Links,
+    access: &Access,
+    (user, place): (&str, &RemotePlace),
+    run: impl FnOnce(&Client) -> Result<T, Failed>,
+) -> Result<T, Failed> {
+    let server = server_of(place);
+    let link = match earlier(links, access, (user, place), &server) {
+        Some(link) => link,
+        None => connect(access, user, place)?,
+    };
+    let result = run(&link.client);
+    links.put(server, link);
+    result
+}
+
+/// A session that has waited, if it may be used and answers.
+fn earlier(
+    links: &Links,
+    access: &Access,
+    (user, place): (&str, &RemotePlace),
+    server: &str,
+) -> Option<Link> {
+    let (named, port) = host_of(place).ok()?;
+    let link = links.take(server)?;
+    let is_allowed = access.may_deliver(user, (&named, port), link.address.ip());
+    (is_allowed && answers(&link.client).is_ok()).then_some(link)
+}
+
+/// Asks a server for anything.
+fn answers(client: &Client) -> Result<(), Fault> {
+    let stat = crate::paths::Call::Stat {
+        path: b"/".to_vec(),
+        follow: true,
+    };
+    match client.call(stat) {
+        Ok(_) => Ok(()),
+        // It has refused the question, but not the session.
+        Err(_) if client.user().is_some() && client.ended().is_none() => Ok(()),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Opens sessions with a server until one of its addresses answers.
+fn connect(access: &Access, user: &str, place: &RemotePlace) -> Result<Link, Failed> {
     let addresses = addresses(access, user, place)?;
     let mut last = None;
     for address in addresses {
@@ -89,12 +161,8 @@ pub(super) fn connect(access: &Access, user: &str, place: &RemotePlace) -> Resul
         let options = options(place, address).map_err(Failed::Unreached)?;
         let client = Client::connect(place, options).map_err(Failed::Later)?;
         // It doesn't wait for the server; a call does.
-        match client.call(crate::paths::Call::Stat {
-            path: b"/".to_vec(),
-            follow: true,
-        }) {
-            Ok(_) => return Ok(client),
-            Err(_) if client.user().is_some() && client.ended().is_none() => return Ok(client),
+        match answers(&client) {
+            Ok(()) => return Ok(Link { client, address }),
             // A login that was put off wasn't checked.
             Err(fault)
                 if (fault.fails_login && fault.retry == Retry::Never) || is_of_trust(&fault) =>
@@ -117,7 +185,7 @@ fn is_of_trust(fault: &Fault) -> bool {
     )
 }
 
-/// The options of a session with a target at an address that was checked, which are otherwise those
+/// The options of a session with a server at an address that was checked, which are otherwise those
 /// of the user who runs this.
 fn options(place: &RemotePlace, address: SocketAddr) -> Result<ClientOptions, Fault> {
     let config = ClientConfig::read()?;

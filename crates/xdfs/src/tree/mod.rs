@@ -18,6 +18,7 @@ mod filter;
 mod finish;
 mod following;
 mod foreseen;
+mod gathered;
 mod hashed;
 mod inspector;
 mod item;
@@ -45,6 +46,7 @@ mod version;
 
 pub(crate) use copy::ExactRoot;
 pub use filter::{FileLimits, Filter, FilterRule};
+pub use gathered::GatheredTree;
 pub use options::{Durability, TreeOptions};
 pub use small_files::{PendingSmallFiles, SmallFile, SmallSource};
 pub use sync::{Compare, DeletionConsent, DeletionRisk, SyncOptions, SyncResult};
