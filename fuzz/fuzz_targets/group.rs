@@ -1,5 +1,6 @@
-//! The list of a group, from any text: no panic, and what is accepted has a meaning: members that
-//! differ in their keys and addresses, and addresses that are read as they are written.
+//! The list of a group, and the path of a part, from any text: no panic, and what is accepted has a
+//! meaning: members that differ in their keys and addresses, addresses that are read as they are
+//! written, and a place that has this path.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -7,10 +8,15 @@ use std::collections::BTreeSet;
 use libfuzzer_sys::fuzz_target;
 use xdfs_proto::Code;
 use xdfs_proto::group::{MEMBERS_MAX, MEMBERS_MIN};
+use xdfs_proto::stripes::{part_of, part_path};
 use xdfs_security::group::{GroupConfig, MemberConfig};
 use xdfs_security::identity::Fingerprint;
 
 fuzz_target!(|text: &str| {
+    if let Some(place) = part_of(text.as_bytes()) {
+        let path = text.strip_prefix('/').unwrap_or(text);
+        assert_eq!(part_path(&place), path.as_bytes());
+    }
     let Ok(config) = toml::from_str::<GroupConfig>(text) else {
         return;
     };

@@ -38,6 +38,7 @@ use crate::ongoing::Ongoing;
 use crate::password::PasswordExchange;
 use crate::peer::{Evidence, Peer};
 use crate::rates::UserRates;
+use crate::stripes::StripesStore;
 use crate::third_party::{ThirdPartyUser, opened};
 use crate::tickets::Tickets;
 use crate::tunnels::TunnelUser;
@@ -496,6 +497,10 @@ impl Access {
             exports: self.exports.clone(),
             ids: ids.clone(),
         };
+        // A session by a capability has no stripes.
+        let is_limited = matches!(login.basis, Basis::Capability(_));
+        let files = self.group.as_ref().filter(|_| !is_limited);
+        let files = files.map(|_| Arc::clone(&inner));
         let inner: Arc<dyn Store> = match &self.group {
             Some(group) => Arc::new(GroupStore {
                 inner,
@@ -511,7 +516,13 @@ impl Access {
             user: user.clone(),
             tunnels: TunnelUser::new(principal.clone(), actor.clone(), ids.is_some()),
             third_party: ThirdPartyUser::new(principal.clone(), actor.clone()),
-            store: Arc::new(AuditedStore::new(inner, actor)),
+            store: {
+                let audited = Arc::new(AuditedStore::new(inner, actor));
+                match files {
+                    Some(files) => Arc::new(StripesStore::new(audited, files)),
+                    None => audited,
+                }
+            },
             ids,
             standing,
             rate: self

@@ -42,6 +42,19 @@ impl SeveralSources {
         }
     }
 
+    /// The same, with servers that write the target together.
+    pub(crate) fn writing(mut self, target: Option<ReplicaSet>) -> Self {
+        if let Some(set) = target {
+            self.replicas = self.replicas.writing(set);
+        }
+        self
+    }
+
+    /// The place of the target that several servers write.
+    pub(crate) fn target(&self) -> Option<&RemotePlace> {
+        self.replicas.target()
+    }
+
     /// The setting of sessions with the places of the sets.
     pub(crate) fn setting(&self) -> &Replicas {
         &self.replicas
@@ -66,7 +79,7 @@ impl SeveralSources {
     /// Reports sources that were dropped since the last time.
     pub(crate) fn report_dropped(&self, reporter: &mut Reporter) {
         let mut known = lock(&self.dropped);
-        for (number, place) in self.places().enumerate() {
+        for (number, place) in self.places().chain(self.target()).enumerate() {
             let Some((_, log)) = self.replicas.at(place) else {
                 continue;
             };
@@ -84,10 +97,11 @@ impl SeveralSources {
     pub(crate) fn report_shares(&self, place: &RemotePlace, label: &Label, to: &mut Reporter) {
         if let Some((_, log)) = self.replicas.at(place) {
             self.report_dropped(to);
+            let is_writer = self.target() == Some(place);
             let shares = log.shares();
             let has_any = |share: &&xdfs::ReplicaShare| share.is_used || share.dropped.is_some();
             for share in shares.iter().filter(has_any) {
-                to.source_share(label, share);
+                to.source_share(label, share, is_writer);
             }
         }
     }

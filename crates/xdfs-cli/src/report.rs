@@ -226,13 +226,16 @@ impl Reporter {
         self.console.info(&printable(&text));
     }
 
-    /// Reports what came from a source of a file that has several.
-    pub(crate) fn source_share(&mut self, label: &Label, share: &ReplicaShare) {
+    /// Reports what came from a source of a file that has several, or was written by a member of a
+    /// group (`is_writer`).
+    pub(crate) fn source_share(&mut self, label: &Label, share: &ReplicaShare, is_writer: bool) {
         if self.json {
             self.print(&Record::source(&label.target, share).line());
         } else {
             let size = human::size(share.bytes);
-            self.console.info(&format!("from {}: {size}", share.place));
+            let word = if is_writer { "by" } else { "from" };
+            self.console
+                .info(&format!("{word} {}: {size}", share.place));
         }
     }
 

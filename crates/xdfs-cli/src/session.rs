@@ -340,7 +340,7 @@ pub(crate) fn check_stripes(
         let is_host = |place: &RemotePlace| matches!(place.address, Address::Host { .. });
         Ok::<_, Fault>(matches!(place, Place::Remote(place) if is_host(&place)))
     };
-    if has_stripes(target)? {
+    if has_stripes(target)? || of_groups && speaks_xdfs(target)? {
         return Ok(());
     }
     let mut others = 0;
@@ -352,7 +352,7 @@ pub(crate) fn check_stripes(
         return Ok(());
     }
     let cause = "only servers of GridFTP have stripes, and groups of servers of xDFS for single \
-                 files that they send";
+                 files";
     Err(Fault::new(Code::InvalidArgument, "stripe files", cause)
         .hint("leave out --stripe: with xDFS, -n is the number of channels"))
 }

@@ -34,6 +34,7 @@ pub mod range;
 pub mod receiver;
 pub mod relay;
 pub mod sender;
+pub mod stripes;
 pub mod third_party;
 pub mod tree_file;
 pub mod tunnel;

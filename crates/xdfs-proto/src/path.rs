@@ -15,6 +15,7 @@ use crate::digest::{ChecksumKind, ChecksumValue, DigestKind};
 use crate::file::{Extent, FileAnswer, FileCall};
 use crate::group::{GROUP_BYTES_MAX, Group};
 use crate::relay::{LISTED_BYTES_MAX, ParcelList, ParcelStatus, RelayCall};
+use crate::stripes::{STRIPES_BYTES_MAX, Stripes, StripesCall};
 use crate::third_party::{CopyStatus, NEWS_BYTES, ThirdPartyCall, TreeStatus};
 
 /// Maximum number of listing parts that may be produced and not yet taken by the client.
@@ -217,6 +218,8 @@ pub enum Call {
         /// The file.
         path: Vec<u8>,
     },
+    /// A call about an upload of which several acceptors write parts.
+    Stripes(StripesCall),
     /// A call about copies between two acceptors.
     ThirdParty(ThirdPartyCall),
     /// A call about parcels.
@@ -296,6 +299,8 @@ pub enum Answer {
     Parcels(ParcelList),
     /// The members of a group.
     Group(Group),
+    /// An open target of which several acceptors write parts.
+    Stripes(Box<Stripes>),
     /// The answer to a file call.
     File(FileAnswer),
 }
@@ -315,6 +320,7 @@ impl Answer {
             Self::TreeStatus(status) => status.bytes_max(),
             Self::Group(group) => group.data_bytes(),
             Self::Parcels(list) => list.data_bytes(),
+            Self::Stripes(stripes) => stripes.data_bytes(),
             _ => 0,
         }
     }
@@ -349,6 +355,7 @@ impl Call {
             | Self::Signatures { path, .. } => path,
             Self::Rename { from, .. } | Self::Copy { from, .. } => from,
             Self::Seed(seed) => &seed.from,
+            Self::Stripes(call) => call.path(),
             Self::ThirdParty(call) => call.path(),
             Self::Relay(_) => &[],
             Self::File(call) => call.path(),
@@ -384,6 +391,7 @@ impl Call {
             Self::LookUp { .. } => "look up users and groups for",
             Self::SettableOwners { .. } => "find out which owners can be set in",
             Self::Group { .. } => "find out which servers have",
+            Self::Stripes(call) => call.operation(),
             Self::ThirdParty(call) => call.operation(),
             Self::Relay(call) => call.operation(),
             Self::File(call) => call.operation(),
@@ -426,6 +434,7 @@ impl Call {
             Self::SettableOwners { .. } => account::SETTABLE_BYTES_MAX,
             Self::Group { .. } => GROUP_BYTES_MAX,
             Self::Relay(RelayCall::List(_)) => LISTED_BYTES_MAX,
+            Self::Stripes(StripesCall::Open(_)) => STRIPES_BYTES_MAX,
             _ => 0,
         }
     }
@@ -448,6 +457,17 @@ impl Call {
                         Answer::Done
                     ) | (ThirdPartyCall::TreeStatus(_), Answer::TreeStatus(_))
                         | (ThirdPartyCall::Status(_), Answer::CopyStatus(_))
+                );
+            }
+            Self::Stripes(call) => {
+                return matches!(
+                    (call, answer),
+                    (StripesCall::Open(_), Answer::Stripes(_))
+                        | (StripesCall::TakeIn { .. }, Answer::Copied { .. })
+                        | (
+                            StripesCall::Publish { .. } | StripesCall::Close { .. },
+                            Answer::Done
+                        )
                 );
             }
             Self::Relay(call) => {

@@ -100,6 +100,22 @@ impl Machines {
         inside
     }
 
+    /// Limits the link of a machine to so many Mbit/s, each way. Returns `false` where the kernel
+    /// can't do that.
+    #[must_use]
+    pub fn limit(&self, machine: &str, mbit: u32) -> bool {
+        let own = self.name(machine);
+        let hub = self.name("hub");
+        let devices = [(&own, "eth0"), (&hub, machine)];
+        devices.iter().all(|(space, device)| {
+            let line = format!(
+                "-n {space} qdisc add dev {device} root tbf rate {mbit}mbit burst 256kb \
+                 latency 100ms"
+            );
+            run("tc", &line)
+        })
+    }
+
     /// Cuts a machine off from the bridge, without a word to the others.
     ///
     /// # Panics
@@ -157,6 +173,12 @@ fn set(line: &str) {
 
 /// Runs `ip` with the words of a line.
 fn ip(line: &str) -> bool {
-    let out = Command::new("ip").args(line.split(' ')).output();
+    run("ip", line)
+}
+
+/// Runs a program with the words of a line.
+fn run(program: &str, line: &str) -> bool {
+    let words = line.split_whitespace();
+    let out = Command::new(program).args(words).output();
     out.is_ok_and(|out| out.status.success())
 }

@@ -398,6 +398,80 @@ def _write_parcel_end(c):
     return options, name + pack("B", PARCEL_ENDS.index(c["end"]))
 
 
+# Files that several members of a group write (groups.md).
+
+
+def _read_fragments(r, most):
+    kind, count = read_digest_kind(r), r.number("H")
+    if count > most:
+        raise too_large("number of fragments")
+    if (count == 0) != (kind == "none"):
+        raise malformed("digest kind")
+    fragments, last = [], 0
+    for _ in range(count):
+        start, end = r.number("Q"), r.number("Q")
+        if start < last or end <= start:
+            raise malformed("order of fragments")
+        fragments.append((start, end, read_state(r, kind, start)))
+        last = end
+    return fragments
+
+
+def _write_fragments(fragments):
+    sizes = {8: "crc64nvme", 32: "blake3", 64: "blake3"}
+    kind = sizes[len(fragments[0][2])] if fragments else "none"
+    each = b"".join(pack("QQ", start, end) + state for start, end, state in fragments)
+    return pack("BH", NAMES[kind], len(fragments)) + each
+
+
+def _read_open_stripes(r, o):
+    c = {"overwrite": bool(o & 1), "tag": r.take(16), "length": r.bounded("Q", 1, U64, "length")}
+    c["digest"], c["block_size"] = read_digest_kind(r, False), read_block_size(r)
+    c["resume"] = RESUMES[r.bounded("B", 0, 2, "resume")]
+    c["mode"] = read_mode(r, o & 2)
+    c["mtime_ns"] = r.number("q")
+    if not o & 4:
+        if c["mtime_ns"]:
+            raise malformed("time")
+        c["mtime_ns"] = None
+    c["path"], c["name"] = r.path(), r.path()
+    if c["name"] in (b".", b"..") or b"/" in c["name"]:
+        raise malformed("name")
+    return c
+
+
+def _write_open_stripes(c):
+    options = c["overwrite"] | (c["mode"] is not None) << 1 | (c["mtime_ns"] is not None) << 2
+    body = c["tag"] + pack("QBI", c["length"], NAMES[c["digest"]], c["block_size"])
+    body += pack("BHq", RESUMES.index(c["resume"]), c["mode"] or 0, c["mtime_ns"] or 0)
+    return options, body + string(c["path"]) + string(c["name"])
+
+
+def _read_take_in(r, _):
+    c = {"target": r.number("Q"), "fragments": _read_fragments(r, 64)}
+    if not c["fragments"] or sum(end - start for start, end, _ in c["fragments"]) > 256 << 20:
+        raise malformed("fragments")
+    return c
+
+
+def _read_publish_stripes(r, _):
+    c = {"target": r.number("Q"), "digest": read_digest(r)}
+    if c["digest"][0] == "none":
+        raise malformed("digest kind")
+    return c
+
+
+def _read_stripes(r):
+    a = {"target": r.number("Q"), "file": r.number("Q"), "block_size": read_block_size(r), "path": r.path()}
+    a["held"] = _read_fragments(r, 512)
+    return a
+
+
+def _write_stripes(a):
+    fixed = pack("QQI", a["target"], a["file"], a["block_size"])
+    return fixed + string(a["path"]) + _write_fragments(a["held"])
+
+
 CALLS = {
     0x01: ("stat", 1, lambda r, o: {"follow": bool(o), "path": r.path()}, lambda c: (c["follow"], string(c["path"]))),
     0x02: ("list", 0,
@@ -463,6 +537,13 @@ CALLS = {
                          "from": r.number("Q")},
            lambda c: (c["all_users"], pack("BQ", c["states"], c["from"]))),
     0x30: _one_path("group"),
+    0x38: ("open-stripes", 7, _read_open_stripes, _write_open_stripes),
+    0x39: ("take-in", 0, _read_take_in,
+           lambda c: (0, pack("Q", c["target"]) + _write_fragments(c["fragments"]))),
+    0x3A: ("publish-stripes", 0, _read_publish_stripes,
+           lambda c: (0, pack("Q", c["target"]) + encode_digest(c["digest"]))),
+    0x3B: ("close-stripes", 1, lambda r, o: {"target": r.number("Q"), "discard": bool(o)},
+           lambda c: (c["discard"], pack("Q", c["target"]))),
     0x20: ("open", 0xFF, _read_open, _write_open),
     0x21: ("read", 1, lambda r, o: {"locked": bool(o), "handle": _handle(r), "extents": _extents(r)},
            lambda c: (c["locked"], pack("I", c["handle"]) + _write_extents(c["extents"]))),
@@ -824,6 +905,7 @@ CONTENTS = {
     0x0F: ("parcel-status", _read_parcel_status, _write_parcel_status),
     0x10: ("parcels", _read_parcels, _write_parcels),
     0x30: ("group", _read_group, _write_group),
+    0x31: ("stripes", _read_stripes, _write_stripes),
     0x20: ("opened", _read_opened, _write_opened),
     0x21: ("data", _read_data,
            lambda a: pack("H", len(a["lengths"])) + b"".join(pack("I", n) for n in a["lengths"]) + a["bytes"]),

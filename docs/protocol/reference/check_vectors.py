@@ -53,6 +53,9 @@ def as_told(message):
     for key in ("list", "parcels"):
         if key in m:
             m[key] = [as_told(one) for one in m[key]]
+    for key in ("fragments", "held"):
+        if kind and key in m:
+            m[key] = [fragment("crc64nvme" if len(f[2]) == 8 else "blake3", f) for f in m[key]]
     if "features" in m:
         m["features"] = [{"id": i, "name": n, "value": v} for i, n, v in m["features"]]
     return m

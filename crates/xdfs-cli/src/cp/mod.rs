@@ -55,10 +55,21 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
         Ok(()) if !is_tree => striped::take(&connector, &mut expanded),
         _ => Ok(Vec::new()),
     };
-    let several = several.and_then(|several| several::joined(several, striped?));
-    let connector = match &several {
-        Ok(files) if connector.several().is_none() => several::sending(connector, files),
-        _ => connector,
+    let target = match &sources {
+        Ok(()) if !is_tree => striped::target(&connector, &expanded),
+        _ => Ok(None),
+    };
+    let several = several.and_then(|several| {
+        let is_target_striped = matches!(&target, Ok(Some(_)));
+        several::joined(several, striped?, is_target_striped)
+    });
+    let several = target.and_then(|target| Ok((several?, target)));
+    let (connector, several) = match several {
+        Ok((files, target)) if connector.several().is_none() => {
+            (several::sending(connector, &files, target), Ok(files))
+        }
+        Ok((files, _)) => (connector, Ok(files)),
+        Err(fault) => (connector, Err(fault)),
     };
     let flags = &expanded;
     if is_tree {
@@ -70,7 +81,8 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
         sources?;
         let places = connector.several().into_iter().flat_map(|own| own.places());
         let several: Vec<_> = several.iter().zip(places).collect();
-        plan::plan(context.config()?, flags, (many, &several), &origins)
+        let target = connector.several().and_then(|own| own.target());
+        plan::plan(context.config()?, flags, (many, &several, target), &origins)
     });
     let bytes = planned.as_ref().ok().and_then(|jobs| {
         jobs.iter()
@@ -169,7 +181,7 @@ fn run_trees(
         let jobs = if files.places.sources.is_empty() {
             Vec::new()
         } else {
-            plan::plan(context.config()?, &files, (many, &[]), &origins)?
+            plan::plan(context.config()?, &files, (many, &[], None), &origins)?
         };
         Ok((trees, jobs))
     });

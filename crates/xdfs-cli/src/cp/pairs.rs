@@ -177,7 +177,7 @@ impl Run<'_> {
                 return Ok(Vec::new());
             }
         }
-        let jobs = plan::plan(self.context.config()?, &flags, (many, &[]), &origins)?;
+        let jobs = plan::plan(self.context.config()?, &flags, (many, &[], None), &origins)?;
         if jobs.iter().any(|job| job.is_stream()) {
             let cause = "a standard stream can't be in a list";
             return Err(Fault::new(Code::InvalidArgument, OPERATION, cause)

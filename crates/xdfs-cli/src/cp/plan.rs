@@ -63,15 +63,19 @@ fn invalid(cause: impl Into<String>) -> Fault {
     Fault::new(Code::InvalidArgument, "plan the copy", cause)
 }
 
+/// The fewest bytes of a file that several servers write: a smaller one would be a single part.
+const STRIPED_BYTES_MIN: u64 = 4 << 20;
+
 /// Plans the copies; with `many` the target is a directory. `several` are files of several servers,
-/// with the places of their sets.
+/// with the places of their sets, and `striped` is the place of servers that write the target
+/// together.
 ///
 /// # Errors
 /// The command as a whole is invalid, or the local target directory doesn't exist.
 pub(super) fn plan(
     config: &ClientConfig,
     flags: &CpFlags,
-    (many, several): (bool, &[(&SeveralFile, &RemotePlace)]),
+    (many, several, striped): (bool, &[(&SeveralFile, &RemotePlace)], Option<&RemotePlace>),
     origins: &Origins,
 ) -> Result<Vec<PlannedCopy>, Fault> {
     let parse = |word: &OsString| Place::parse(config, word);
@@ -101,6 +105,11 @@ pub(super) fn plan(
     match target {
         Place::Remote(server) => {
             let target_text = shown(&flags.places.target);
+            // The servers for so many bytes.
+            let server_of = |bytes: Option<u64>| match striped {
+                Some(all) if bytes.is_some_and(|bytes| bytes >= STRIPED_BYTES_MIN) => all,
+                _ => &server,
+            };
             let jobs = sources.iter().zip(texts).map(|(source, text)| {
                 let copy = match source {
                     Place::Remote(place) => {
@@ -112,14 +121,20 @@ pub(super) fn plan(
                     }
                     Place::Standard => PlannedFile::upload_stream(&server)?,
                     Place::Local(path) => {
-                        PlannedFile::upload(path, &server, many, (flags.offset, flags.length))
+                        let part = (flags.offset, flags.length);
+                        let copy = PlannedFile::upload(path, &server, many, part);
+                        match server_of(copy.bytes) {
+                            all if *all == server => copy,
+                            all => PlannedFile::upload(path, all, many, part),
+                        }
                     }
                 };
                 Ok(PlannedCopy::to_server(copy, text, &target_text))
             });
             let sets = several.iter().map(|(file, place)| {
                 let bytes = several_bytes(file);
-                let copy = PlannedFile::between(&origins.file(place), &server, many)?;
+                let server = server_of(bytes);
+                let copy = PlannedFile::between(&origins.file(place), server, many)?;
                 let copy = PlannedFile { bytes, ..copy };
                 Ok(PlannedCopy::to_server(
                     copy,
@@ -236,7 +251,7 @@ mod tests {
         let connector = Connector::new(Context::new(true), flags.session.clone());
         let origins = Origins::new(&connector, Way::Any);
         let many = flags.places.sources.len() > 1;
-        plan(&ClientConfig::default(), flags, (many, &[]), &origins)
+        plan(&ClientConfig::default(), flags, (many, &[], None), &origins)
     }
 
     fn refusal(words: &[&str]) -> Fault {

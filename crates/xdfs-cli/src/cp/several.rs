@@ -136,8 +136,9 @@ fn check(flags: &CpFlags) -> Result<(), Fault> {
 pub(super) fn joined(
     several: Vec<SeveralFile>,
     striped: Vec<SeveralFile>,
+    is_target_striped: bool,
 ) -> Result<Vec<SeveralFile>, Fault> {
-    match (several.is_empty(), striped.is_empty()) {
+    match (several.is_empty(), striped.is_empty() && !is_target_striped) {
         (_, true) => Ok(several),
         (true, _) => Ok(striped),
         _ => {
@@ -168,12 +169,17 @@ pub(super) fn connector(connector: Connector, flags: &CpFlags, files: &[SeveralF
     }
     let words = flags.places.sources.iter().chain([&flags.places.target]);
     let sources = files.iter().flat_map(|file| &file.set.places);
-    sending(connector.for_words_and(words, sources), files)
+    sending(connector.for_words_and(words, sources), files, None)
 }
 
-/// A connector with these sources of files, where the places of the command are known to it.
-pub(super) fn sending(connector: Connector, files: &[SeveralFile]) -> Connector {
-    if files.is_empty() {
+/// A connector with these sources of files, and servers that write the target together, where the
+/// places of the command are known to it.
+pub(super) fn sending(
+    connector: Connector,
+    files: &[SeveralFile],
+    target: Option<ReplicaSet>,
+) -> Connector {
+    if files.is_empty() && target.is_none() {
         return connector;
     }
     let sessions = connector.clone();
@@ -181,5 +187,5 @@ pub(super) fn sending(connector: Connector, files: &[SeveralFile]) -> Connector 
     let several = SeveralSources::new(sets, move |place: &RemotePlace| {
         sessions.connect_source(place)
     });
-    connector.with_several(several)
+    connector.with_several(several.writing(target))
 }

@@ -1,4 +1,5 @@
-//! Sources of `xdfs cp --stripe` that all members of a group of servers send together.
+//! Sources of `xdfs cp --stripe` that all members of a group of servers send together, and its
+//! target that they write together.
 
 use xdfs::{Address, Code, Fault, RemotePlace, ReplicaSet};
 
@@ -47,6 +48,29 @@ pub(super) fn take(connector: &Connector, flags: &mut CpFlags) -> Result<Vec<Sev
     Ok(files)
 }
 
+/// The servers that write the files of the command together; `None` if its target is elsewhere.
+///
+/// # Errors
+/// As those of [`take`].
+pub(super) fn target(connector: &Connector, flags: &CpFlags) -> Result<Option<ReplicaSet>, Fault> {
+    if !flags.stripe.stripe {
+        return Ok(None);
+    }
+    let config = connector.context.config()?;
+    let place = match Place::parse(config, &flags.places.target)? {
+        Place::Remote(place) if matches!(place.address, Address::Host { .. }) => place,
+        _ => return Ok(None),
+    };
+    check(flags)?;
+    if flags.dry_run {
+        return Err(refusal("--dry-run"));
+    }
+    let client = connector.connect(&place)?;
+    let set = ReplicaSet::of_target(client.client(), &place);
+    connector.leave(&place, client);
+    set.map(Some)
+}
+
 /// The file at the members of the group of a server; `None` if there is no such file.
 fn set_of(connector: &Connector, place: &RemotePlace) -> Result<Option<ReplicaSet>, Fault> {
     if place.path.is_empty() || place.path.ends_with(b"/") {
@@ -69,11 +93,13 @@ fn check(flags: &CpFlags) -> Result<(), Fault> {
         ),
     ];
     match refused.iter().find(|(is_wanted, _)| *is_wanted) {
-        Some((_, flag)) => {
-            let cause = format!("{flag} can't be done with a file that a group of servers sends");
-            let fault = Fault::new(Code::InvalidArgument, "plan the copy", cause);
-            Err(fault.hint("leave out --stripe"))
-        }
+        Some((_, flag)) => Err(refusal(flag)),
         None => Ok(()),
     }
+}
+
+fn refusal(flag: &str) -> Fault {
+    let cause = format!("{flag} can't be done with a file that a group of servers moves");
+    let fault = Fault::new(Code::InvalidArgument, "plan the copy", cause);
+    fault.hint("leave out --stripe")
 }

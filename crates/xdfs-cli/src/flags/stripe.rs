@@ -22,7 +22,8 @@ pub(crate) struct StripeFlags {
     /// is believed, and those of --stripe-nodes.
     ///
     /// With xdfs:// the members of the server's group (xdfs serve --group) send single files
-    /// together; -n is the number of channels to each. One that is in no group is an error.
+    /// together, and write them together; -n is the number of channels to each. One that is in no
+    /// group is an error.
     #[arg(long)]
     pub(crate) stripe: bool,
 

@@ -107,6 +107,8 @@ mod sshftp_client;
 mod stacks;
 #[cfg(target_os = "linux")]
 mod stripes;
+mod stripes_apart;
+mod stripes_up;
 mod support;
 #[cfg(unix)]
 mod sync;

@@ -11,26 +11,26 @@ use xdfs_testkit::proxy::{FaultProxy, Faults, Plan};
 
 use crate::support::{Place, Run, Running, Server, assert_content, content, names, program};
 
-const SIZE: usize = 24 << 20;
+pub(crate) const SIZE: usize = 24 << 20;
 
 /// A member, and the path to it.
-struct Member {
-    server: Server,
+pub(crate) struct Member {
+    pub(crate) server: Server,
     /// The settings, and where its own files are.
-    place: Place,
-    key: String,
-    proxy: FaultProxy,
+    pub(crate) place: Place,
+    pub(crate) key: String,
+    pub(crate) proxy: FaultProxy,
 }
 
 /// A group over one directory, with a client whose known servers are of this scene alone.
-struct Scene {
+pub(crate) struct Scene {
     /// The storage, and the client's side.
-    here: Place,
-    members: Vec<Member>,
+    pub(crate) here: Place,
+    pub(crate) members: Vec<Member>,
 }
 
 /// The program with the keys of a scene.
-fn own_program(here: &Place) -> Command {
+pub(crate) fn own_program(here: &Place) -> Command {
     let mut command = program();
     command.env("XDFS_CONFIG_DIR", here.here("config"));
     command
@@ -63,12 +63,15 @@ fn list(members: &[(String, String)]) -> String {
 }
 
 impl Scene {
-    fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self::with(count, |_, _| ())
     }
 
     /// Members of a group, after `change` has changed the settings of each, and the list.
-    fn with(count: usize, change: impl Fn(usize, &mut (PathBuf, String, String))) -> Self {
+    pub(crate) fn with(
+        count: usize,
+        change: impl Fn(usize, &mut (PathBuf, String, String)),
+    ) -> Self {
         let here = Place::new();
         std::fs::create_dir(here.here("config")).unwrap();
         let mut members: Vec<_> = (0..count)
@@ -115,7 +118,7 @@ impl Scene {
     }
 
     /// Every path carries so many bytes a second on a channel.
-    fn limited(self, bytes: u64) -> Self {
+    pub(crate) fn limited(self, bytes: u64) -> Self {
         let limit = |faults: &mut Faults| faults.rate = Some(bytes);
         for member in &self.members {
             member.proxy.set_plan(Plan::up(limit).and_down(limit));
@@ -123,11 +126,20 @@ impl Scene {
         self
     }
 
+    /// Starts a member that was killed.
+    pub(crate) fn restart(&mut self, number: usize) {
+        let member = &mut self.members[number];
+        let group = member.place.here("group.toml");
+        member.server = start_server(&self.here, &member.place, &["--group", &group]);
+        let address = member.server.addresses[0].parse().unwrap();
+        member.proxy.set_target(address);
+    }
+
     fn put(&self, bytes: &[u8]) {
         std::fs::write(self.here.remote("file"), bytes).unwrap();
     }
 
-    fn url(&self, member: usize) -> String {
+    pub(crate) fn url(&self, member: usize) -> String {
         format!("xdfs://{}/data/file", self.members[member].proxy.addr())
     }
 
@@ -150,25 +162,25 @@ impl Scene {
         assert_eq!(names(self.here.here("target")), ["file"]);
     }
 
-    fn run(&self, args: &[&str]) -> Run {
+    pub(crate) fn run(&self, args: &[&str]) -> Run {
         Running::start(own_program(&self.here).args(args).stdin(Stdio::null())).wait()
     }
 }
 
 /// The members that a copy reports, that of the command first.
-fn sources(run: &Run) -> Vec<Value> {
+pub(crate) fn sources(run: &Run) -> Vec<Value> {
     let mut all = run.json();
     all.retain(|record| record["type"] == "source");
     all
 }
 
-fn bytes_of(sources: &[Value]) -> Vec<u64> {
+pub(crate) fn bytes_of(sources: &[Value]) -> Vec<u64> {
     let bytes = sources.iter().map(|source| source["bytes"].as_u64());
     bytes.map(Option::unwrap).collect()
 }
 
 /// The members that were not used to the end, with the codes.
-fn dropped(sources: &[Value]) -> Vec<(usize, &str)> {
+pub(crate) fn dropped(sources: &[Value]) -> Vec<(usize, &str)> {
     let codes = sources
         .iter()
         .map(|source| source["dropped"]["code"].as_str());
@@ -368,16 +380,14 @@ fn what_makes_no_sense_with_stripes_is_refused() {
         let run = scene.run(&["cp", "--stripe", flag, &url, &target]);
         run.fails(2, &[flag.split('=').next().unwrap()]);
     }
-    let file = scene.here.make_here("source", b"content");
     let directory = url.trim_end_matches("file");
     for args in [
         &["cp", "-r", "--stripe", directory, &target][..],
-        &["cp", "--stripe", &file, directory],
         &["sync", "--stripe", directory, &target],
     ] {
         scene
             .run(args)
-            .fails(2, &["for single files that they send"]);
+            .fails(2, &["groups of servers of xDFS for single files"]);
     }
     let missing = format!("{directory}none");
     scene

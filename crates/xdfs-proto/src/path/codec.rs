@@ -15,6 +15,7 @@ use crate::file::{FileAnswer, FileCall};
 use crate::group::Group;
 use crate::limits::Limits;
 use crate::relay::{self, ParcelList, ParcelStatus, RelayCall};
+use crate::stripes::{self, Stripes, StripesCall};
 use crate::third_party::{self, CAPABILITY_BYTES_MAX, CopyStatus, ThirdPartyCall, TreeStatus};
 use crate::wire::{
     DecodeError, FAULT_BYTES_MAX, Reader, Writer, check_mode, check_most, check_path, flag, present,
@@ -77,6 +78,7 @@ mod content {
     pub(super) const PARCEL_STATUS: u8 = 0x0f;
     pub(super) const PARCELS: u8 = 0x10;
     pub(super) const GROUP: u8 = 0x30;
+    pub(super) const STRIPES: u8 = 0x31;
 }
 
 /// Stat, SetTimes, SetOwner: follow a symbolic link.
@@ -152,6 +154,7 @@ impl Call {
             | operation::GROUP => Some(0),
             number => ThirdPartyCall::options_defined(number)
                 .or_else(|| RelayCall::options_defined(number))
+                .or_else(|| StripesCall::options_defined(number))
                 .or_else(|| FileCall::options_defined(number)),
         }
     }
@@ -168,6 +171,7 @@ impl Call {
             Self::File(call) => call.check(limits)?,
             Self::ThirdParty(call) => call.check(limits)?,
             Self::Relay(call) => call.check(limits.path_bytes_max)?,
+            Self::Stripes(call) => call.check(limits)?,
             Self::List {
                 cursor,
                 entries_max,
@@ -215,13 +219,14 @@ impl Call {
             Self::File(call) => return call.encode(w),
             Self::ThirdParty(call) => return call.encode(w),
             Self::Relay(call) => return call.encode(w),
+            Self::Stripes(call) => return call.encode(w),
             _ => {}
         }
         let (number, options) = self.operation_and_options();
         w.u8(number);
         w.u8(options);
         match self {
-            Self::File(_) | Self::ThirdParty(_) | Self::Relay(_) => {}
+            Self::File(_) | Self::ThirdParty(_) | Self::Relay(_) | Self::Stripes(_) => {}
             Self::Stat { path, .. }
             | Self::RemoveFile { path }
             | Self::RemoveDirectory { path }
@@ -325,7 +330,7 @@ impl Call {
     fn operation_and_options(&self) -> (u8, u8) {
         match self {
             // They encode themselves.
-            Self::File(_) | Self::ThirdParty(_) | Self::Relay(_) => (0, 0),
+            Self::File(_) | Self::ThirdParty(_) | Self::Relay(_) | Self::Stripes(_) => (0, 0),
             Self::Stat { follow, .. } => (operation::STAT, flag(*follow, FOLLOW)),
             Self::List { .. } => (operation::LIST, 0),
             Self::MakeDirectory { mode, parents, .. } => (
@@ -503,6 +508,9 @@ impl Call {
             relay::operation::OPEN_PARCEL..=relay::operation::LIST_PARCELS => Self::Relay(
                 RelayCall::decode(number, options, r, limits.path_bytes_max)?,
             ),
+            stripes::operation::OPEN..=stripes::operation::CLOSE => {
+                Self::Stripes(StripesCall::decode(number, options, r, limits)?)
+            }
             number => Self::File(FileCall::decode(number, options, r, limits)?),
         })
     }
@@ -562,6 +570,10 @@ impl Answer {
                 self.check_length(limits)
             }
             Self::Group(group) => group.check(),
+            Self::Stripes(stripes) => {
+                stripes.check()?;
+                self.check_length(limits)
+            }
             Self::File(answer) => answer.check(),
             _ => Ok(()),
         }
@@ -693,6 +705,10 @@ impl Answer {
                 w.u8(content::GROUP);
                 group.encode(w);
             }
+            Ok(Self::Stripes(stripes)) => {
+                w.u8(content::STRIPES);
+                stripes.encode(w);
+            }
             Ok(Self::File(answer)) => answer.encode(w),
         }
     }
@@ -758,6 +774,7 @@ impl Answer {
             content::PARCEL_STATUS => Self::ParcelStatus(Box::new(ParcelStatus::decode(r)?)),
             content::PARCELS => Self::Parcels(ParcelList::decode(r)?),
             content::GROUP => Self::Group(Group::decode(r)?),
+            content::STRIPES => Self::Stripes(Box::new(Stripes::decode(r, limits)?)),
             number => match FileAnswer::decode(number, r)? {
                 Some(answer) => Self::File(answer),
                 None => return Err(DecodeError::Invalid("content of an answer")),

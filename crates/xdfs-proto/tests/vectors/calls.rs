@@ -126,12 +126,13 @@ pub(crate) fn call(id: CallId, call: &Call) -> Value {
         Call::File(call) => crate::files::call(call),
         Call::ThirdParty(call) => crate::third_party::call(call),
         Call::Relay(call) => crate::relay::call(call),
+        Call::Stripes(call) => crate::stripes::call(call),
         other => panic!("{other:?} has no description"),
     };
     let has_path = match call {
         Call::File(call) => call.handle().is_none(),
         // They have described their own, or have none.
-        Call::ThirdParty(_) | Call::Relay(_) => false,
+        Call::ThirdParty(_) | Call::Relay(_) | Call::Stripes(_) => false,
         _ => true,
     };
     if has_path {
@@ -255,6 +256,7 @@ pub(crate) fn answer(id: CallId, part: u32, last: bool, answer: &Result<Answer, 
         Ok(Answer::TreeStatus(status)) => crate::third_party::tree_status(status),
         Ok(Answer::ParcelStatus(status)) => crate::relay::status(status),
         Ok(Answer::Parcels(list)) => crate::relay::list(list),
+        Ok(Answer::Stripes(stripes)) => crate::stripes::answer(stripes),
         Ok(Answer::Group(group)) => json!({
             "answer": "group",
             "storage": match group.storage {
@@ -295,6 +297,7 @@ pub(crate) fn samples() -> Vec<(&'static str, Frame)> {
     samples.extend(deltas());
     samples.extend(crate::third_party::samples());
     samples.extend(crate::relay::samples());
+    samples.extend(crate::stripes::samples());
     let taken = |parts, stop| {
         Frame::Taken(Taken {
             id: ID,

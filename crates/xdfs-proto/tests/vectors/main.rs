@@ -14,6 +14,7 @@ mod packs;
 mod relay;
 mod samples;
 mod session;
+mod stripes;
 mod third_party;
 
 use std::path::PathBuf;

@@ -333,6 +333,7 @@ pub(crate) fn frames() -> Vec<Value> {
     frames.extend(crate::files::negative());
     frames.extend(crate::third_party::negative());
     frames.extend(crate::relay::negative());
+    frames.extend(crate::stripes::negative());
     list(&frames)
 }
 

@@ -14,6 +14,7 @@ use xdfs_store::MemStore;
 
 use super::agreement::{Agreement, Verdict};
 use super::join::{Joined, Joining};
+use super::pace::{Pace, SILENCE, SILENCE_OF_ALL};
 use super::shared::{Shared, Wanted};
 use super::window::{RANGES, Window};
 use crate::client::Client;
@@ -29,16 +30,6 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// for, and the largest, and calls under way at each source.
 const SIGNED_BLOCKS: [u64; 2] = [2, 32];
 const SIGNING_CALLS: usize = 2;
-/// The most ranges that a source has under way: one, until its rate is known.
-const RANGES_MAX: usize = 8;
-/// The work that a source has under way, in seconds at its rate, beside one range.
-const AHEAD_S: f64 = 0.5;
-/// Less of a range than this is no reason for a second one: it would take more than five seconds.
-const AHEAD_MIN: f64 = 0.1;
-/// A source that was silent for so long while others weren't is dropped, as a channel is.
-const SILENCE: Duration = Duration::from_secs(10);
-/// The limit if all of them are silent, that of sessions.
-const SILENCE_OF_ALL: Duration = Duration::from_secs(60);
 /// The longest time between two looks at everything.
 const TICK: Duration = Duration::from_millis(100);
 const RANGE_NAME: &[u8] = b"range";
@@ -139,50 +130,7 @@ struct Source {
     /// with those that came before it.
     unproved: Vec<u64>,
     proving: Option<(PendingCall, Vec<u64>)>,
-    /// Bytes a second; 0 if unknown.
-    rate: f64,
-    silence: Silence,
-}
-
-/// The time for which a source has had work and nothing came from it. It counts on if others do the
-/// work in its place: otherwise a source that has stopped would get some again and again.
-#[derive(Debug)]
-struct Silence {
-    /// Up to the latest pause.
-    before: Duration,
-    /// Since then, while it has work.
-    since: Option<Instant>,
-    heard: Instant,
-}
-
-impl Silence {
-    fn new() -> Self {
-        Self {
-            before: Duration::ZERO,
-            since: None,
-            heard: Instant::now(),
-        }
-    }
-
-    fn begin(&mut self) {
-        self.since.get_or_insert_with(Instant::now);
-    }
-
-    fn pause(&mut self) {
-        let since = self.since.take();
-        self.before += since.map_or(Duration::ZERO, |since| since.elapsed());
-    }
-
-    fn end(&mut self, is_idle: bool) {
-        self.heard = Instant::now();
-        self.before = Duration::ZERO;
-        self.since = (!is_idle).then_some(self.heard);
-    }
-
-    fn is_longer(&self, limit: Duration) -> bool {
-        let since = self.since.map(|since| since.elapsed());
-        since.is_some_and(|since| self.before + since > limit)
-    }
+    pace: Pace,
 }
 
 impl Source {
@@ -190,31 +138,9 @@ impl Source {
         self.signing.is_empty() && self.fetching.is_empty() && self.proving.is_none()
     }
 
-    /// Ranges that it may have under way. A second one fills the pause after the first, unless the
-    /// source is so slow that others would wait for it.
-    fn ranges_max(&self, range_bytes: u64) -> usize {
-        let ahead = self.rate * AHEAD_S / range_bytes as f64;
-        if ahead < AHEAD_MIN {
-            return 1;
-        }
-        // Bounded.
-        1 + (ahead.ceil() as usize).min(RANGES_MAX - 1)
-    }
-
     /// Notes that something has arrived.
     fn note_heard(&mut self) {
-        self.silence.end(self.is_idle());
-    }
-
-    /// Notes a range that has arrived.
-    fn measured(&mut self, bytes: u64, began: Instant) {
-        let since = began.max(self.silence.heard);
-        let seconds = since.elapsed().as_secs_f64().max(0.001);
-        let rate = bytes as f64 / seconds;
-        self.rate = match self.rate {
-            0.0 => rate,
-            before => 0.7 * before + 0.3 * rate,
-        };
+        self.pace.silence.end(self.is_idle());
     }
 }
 
@@ -296,8 +222,7 @@ impl Fetch {
             fetching: Vec::new(),
             unproved: Vec::new(),
             proving: None,
-            rate: 0.0,
-            silence: Silence::new(),
+            pace: Pace::new(),
         };
         self.joining.sources.log.note_use(source.number);
         let at = self
@@ -317,6 +242,7 @@ impl Fetch {
             fetching.transfer.cancel();
         }
         self.window.forget(source.number);
+        self.joining.try_again(source.number);
         self.joining.start_next();
     }
 
@@ -332,13 +258,13 @@ impl Fetch {
         let are_silent = self
             .sources
             .iter()
-            .all(|own| own.silence.is_longer(SILENCE));
+            .all(|own| own.pace.silence.is_longer(SILENCE));
         let longest = match are_silent {
             true => SILENCE_OF_ALL,
             false => SILENCE,
         };
         for at in (0..self.sources.len()).rev() {
-            if self.sources[at].silence.is_longer(longest) {
+            if self.sources[at].pace.silence.is_longer(longest) {
                 let cause = format!("nothing came from it for {} seconds", longest.as_secs());
                 let number = self.sources[at].number;
                 let sources = &self.joining.sources;
@@ -367,7 +293,7 @@ impl Fetch {
                 let fetching = source.fetching.swap_remove(next);
                 fetching.transfer.wait()?;
                 let bytes = fetching.store.get(RANGE_NAME).unwrap_or_default();
-                source.measured(bytes.len() as u64, fetching.began);
+                source.pace.measured(bytes.len() as u64, fetching.began);
                 source.note_heard();
                 let number = source.number;
                 if self.joining.sources.set.version.is_some() {
@@ -396,7 +322,7 @@ impl Fetch {
             path: self.joining.sources.path(source.number).to_vec(),
             follow: true,
         })?;
-        source.silence.begin();
+        source.pace.silence.begin();
         source.proving = Some((call, std::mem::take(&mut source.unproved)));
         self.poll_version(at, context)
     }
@@ -496,7 +422,7 @@ impl Fetch {
         {
             source.fetching.swap_remove(at).transfer.cancel();
             if source.is_idle() {
-                source.silence.pause();
+                source.pace.silence.pause();
             }
         }
     }
@@ -735,7 +661,7 @@ impl Fetch {
                 // At most the constant.
                 count: count as u32,
             })?;
-            source.silence.begin();
+            source.pace.silence.begin();
             source.signing.push(Signing { first, count, call });
             source.next_signed += count;
             source.signed_at_once = (2 * source.signed_at_once).min(SIGNED_BLOCKS[1]);
@@ -748,10 +674,10 @@ impl Fetch {
     fn ask_range(&mut self, at: usize, wanted: &Wanted) -> Result<bool, Fault> {
         let range_bytes = self.window.range_bytes();
         let source = &mut self.sources[at];
-        if source.fetching.len() >= source.ranges_max(range_bytes) {
+        if source.fetching.len() >= source.pace.ranges_max(range_bytes) {
             return Ok(false);
         }
-        let own = match source.rate {
+        let own = match source.pace.rate {
             0.0 => Duration::ZERO,
             rate => Duration::from_secs_f64((range_bytes as f64 / rate).min(3600.0)),
         };
@@ -788,7 +714,7 @@ impl Fetch {
                 return Err(fault);
             }
         };
-        source.silence.begin();
+        source.pace.silence.begin();
         source.fetching.push(Fetching {
             number,
             store,

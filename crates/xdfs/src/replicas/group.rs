@@ -41,42 +41,74 @@ impl ReplicaSet {
             let cause = "its storage doesn't identify the versions of files";
             failed(Code::Unsupported, cause).hint("leave out --stripe")
         })?;
-        let answer = client.call(Call::Group { path: path.clone() });
-        let group = match answer {
-            Ok(Answer::Group(group)) => group,
-            Ok(_) => return Err(failed(Code::Internal, "another answer")),
-            Err(fault) if fault.code == Code::Unsupported => {
-                let cause = "the server is in no group";
-                return Err(failed(Code::Unsupported, cause)
-                    .hint("leave out --stripe: -n is the number of channels to one server"));
-            }
-            Err(fault) => return Err(fault),
-        };
-        let own = client.server_fingerprint();
-        let others = group
-            .members
-            .iter()
-            .filter(|member| own != Some(Fingerprint(member.key)));
-        let others = others.map(|member| match member.address.parse() {
-            Ok(address @ Address::Host { .. }) => Ok(RemotePlace {
-                address,
-                invitation: Invitation {
-                    pin: Some(Fingerprint(member.key)),
-                    ..Invitation::default()
-                },
-                ..place.clone()
-            }),
-            _ => {
-                let cause = format!("'{}' of its group is no address", member.address);
-                Err(failed(Code::InvalidArgument, &cause))
-            }
-        });
-        let places = std::iter::once(Ok(place.clone())).chain(others);
-        let set = Self::new(places.collect::<Result<_, _>>()?)?;
+        let places = members(client, place, &path)?;
+        let set = Self::new(places)?;
         Ok(Some(Self {
             length: Some(version.size),
             version: Some(version),
             ..set
         }))
     }
+
+    /// The members of the group of a server as those that write a file there together, that server
+    /// before the others; `client` has the session with it. It is the one that publishes the file.
+    ///
+    /// # Errors
+    /// The server is in no group, or the session has ended.
+    pub fn of_target(client: &Client, place: &RemotePlace) -> Result<Self, Fault> {
+        let path = client.absolute(&place.path);
+        // There may be no such file yet.
+        let parent = path.iter().rposition(|byte| *byte == b'/');
+        let parent = &path[..parent.unwrap_or(0)];
+        let parent = if parent.is_empty() { b"/" } else { parent };
+        Ok(Self {
+            places: members(client, place, parent)?,
+            name: Vec::new(),
+            length: None,
+            digest: None,
+            version: None,
+        })
+    }
+}
+
+/// The members of the group of a server, that server before the others, each with the path of
+/// `place`.
+fn members(client: &Client, place: &RemotePlace, path: &[u8]) -> Result<Vec<RemotePlace>, Fault> {
+    let failed = |code, cause: &str| {
+        let fault = Fault::new(code, STRIPE, cause).path(path).remote();
+        fault.at(&place.address.machine())
+    };
+    let answer = client.call(Call::Group {
+        path: path.to_vec(),
+    });
+    let group = match answer {
+        Ok(Answer::Group(group)) => group,
+        Ok(_) => return Err(failed(Code::Internal, "another answer")),
+        Err(fault) if fault.code == Code::Unsupported => {
+            let cause = "the server is in no group";
+            return Err(failed(Code::Unsupported, cause)
+                .hint("leave out --stripe: -n is the number of channels to one server"));
+        }
+        Err(fault) => return Err(fault),
+    };
+    let own = client.server_fingerprint();
+    let others = group
+        .members
+        .iter()
+        .filter(|member| own != Some(Fingerprint(member.key)));
+    let others = others.map(|member| match member.address.parse() {
+        Ok(address @ Address::Host { .. }) => Ok(RemotePlace {
+            address,
+            invitation: Invitation {
+                pin: Some(Fingerprint(member.key)),
+                ..Invitation::default()
+            },
+            ..place.clone()
+        }),
+        _ => {
+            let cause = format!("'{}' of its group is no address", member.address);
+            Err(failed(Code::InvalidArgument, &cause))
+        }
+    });
+    std::iter::once(Ok(place.clone())).chain(others).collect()
 }

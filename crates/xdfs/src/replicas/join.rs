@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use xdfs_proto::group::MEMBERS_MAX;
-use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
+use xdfs_proto::path::{Answer, Attributes, Call, FileKind, NO_TIME_NS};
 use xdfs_proto::{ChecksumValue, Code, Fault, Retry};
 
 use super::set::{ReplicaLog, ReplicaSet};
@@ -24,6 +24,8 @@ const AT_ONCE: usize = 8;
 const MEMBERS_AT_ONCE: usize = MEMBERS_MAX;
 /// The time in which the other sources may follow the first one before the copy begins.
 const FOLLOWING: Duration = Duration::from_secs(2);
+/// The time after which a member that was dropped is tried again.
+const AGAIN: Duration = Duration::from_secs(30);
 const COMPARE: &str = "use the source";
 /// The cause of faults after a panic, which the process reports itself.
 pub(super) const BROKEN: &str = "internal error, please report it";
@@ -59,6 +61,8 @@ pub(super) struct Sources {
     pub(super) log: ReplicaLog,
     connect: Arc<Connect>,
     patience: Patience,
+    /// They have the file, and are asked about it; otherwise they are to write it.
+    has_file: bool,
     /// By number of the source.
     clients: Arc<Mutex<Vec<Option<Arc<Client>>>>>,
 }
@@ -84,7 +88,21 @@ impl Sources {
             log,
             connect,
             patience,
+            has_file: true,
         }
+    }
+
+    /// The same, as members that are to write the file.
+    pub(super) fn writing(self) -> Self {
+        Self {
+            has_file: false,
+            ..self
+        }
+    }
+
+    /// Whether they are members of a group.
+    fn are_members(&self) -> bool {
+        self.set.version.is_some() || !self.has_file
     }
 
     fn clients(&self) -> MutexGuard<'_, Vec<Option<Arc<Client>>>> {
@@ -111,7 +129,7 @@ impl Sources {
     }
 
     /// Looks at a source, in the open session with it or in another one.
-    fn join(&self, number: usize) -> Result<Joined, Fault> {
+    pub(super) fn join(&self, number: usize) -> Result<Joined, Fault> {
         let place = &self.set.places[number];
         let open = self.clients()[number].clone();
         let client = match open.filter(|client| client.ended().is_none()) {
@@ -122,6 +140,14 @@ impl Sources {
                 client
             }
         };
+        if !self.has_file {
+            let found = unknown();
+            return Ok(Joined {
+                number,
+                client,
+                found,
+            });
+        }
         let call = Call::Stat {
             path: place.path.clone(),
             follow: true,
@@ -234,6 +260,24 @@ impl Sources {
     }
 }
 
+/// The attributes of a file that isn't there yet.
+fn unknown() -> Attributes {
+    Attributes {
+        kind: FileKind::File,
+        size: 0,
+        allocated: 0,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        links: 0,
+        device: 0,
+        inode: 0,
+        atime_ns: NO_TIME_NS,
+        mtime_ns: NO_TIME_NS,
+        ctime_ns: NO_TIME_NS,
+    }
+}
+
 impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sources")
@@ -249,6 +293,8 @@ pub(super) struct Joining {
     /// The next one that wasn't tried.
     next: usize,
     under_way: usize,
+    /// Members that were dropped, and when they are tried again.
+    again: Vec<(usize, Instant)>,
     sender: Sender<(usize, Result<Joined, Fault>)>,
     joined: Receiver<(usize, Result<Joined, Fault>)>,
 }
@@ -261,12 +307,13 @@ impl Joining {
             sources,
             next: 0,
             under_way: 0,
+            again: Vec::new(),
             sender,
             joined,
         };
-        let at_once = match joining.sources.set.version {
-            Some(_) => MEMBERS_AT_ONCE,
-            None => AT_ONCE,
+        let at_once = match joining.sources.are_members() {
+            true => MEMBERS_AT_ONCE,
+            false => AT_ONCE,
         };
         while joining.under_way < at_once && joining.start_next() {}
         joining
@@ -277,28 +324,40 @@ impl Joining {
         while self.next < self.sources.set.places.len() {
             let number = self.next;
             self.next += 1;
-            if self.sources.log.is_dropped(number) {
-                continue;
+            if !self.sources.log.is_dropped(number) && self.start(number) {
+                return true;
             }
-            let (sources, sender) = (self.sources.clone(), self.sender.clone());
-            let join = move || {
-                // The session is opened by code of the caller, which may panic.
-                let joined = catch_unwind(AssertUnwindSafe(|| sources.join(number)));
-                let broken = |_| Err(sources.fault(number, Code::Internal, BROKEN));
-                let joined = joined.unwrap_or_else(broken);
-                // Nothing waits for one that comes after the end.
-                let _ = sender.send((number, joined));
-            };
-            let thread = thread::Builder::new().name("xdfs-join".into()).spawn(join);
-            if let Err(error) = thread {
-                let fault = Fault::from_io("start a thread", "", &error);
-                self.sources.log.drop_source(number, &fault);
-                continue;
-            }
-            self.under_way += 1;
-            return true;
         }
         false
+    }
+
+    /// Starts to join a source; `false` if that can't be done.
+    fn start(&mut self, number: usize) -> bool {
+        let (sources, sender) = (self.sources.clone(), self.sender.clone());
+        let join = move || {
+            // The session is opened by code of the caller, which may panic.
+            let joined = catch_unwind(AssertUnwindSafe(|| sources.join(number)));
+            let broken = |_| Err(sources.fault(number, Code::Internal, BROKEN));
+            let joined = joined.unwrap_or_else(broken);
+            // Nothing waits for one that comes after the end.
+            let _ = sender.send((number, joined));
+        };
+        let thread = thread::Builder::new().name("xdfs-join".into()).spawn(join);
+        if let Err(error) = thread {
+            let fault = Fault::from_io("start a thread", "", &error);
+            self.sources.log.drop_source(number, &fault);
+            return false;
+        }
+        self.under_way += 1;
+        true
+    }
+
+    /// Tries a member of a group again in a while, if what it was dropped for may pass: it may have
+    /// been restarted.
+    pub(super) fn try_again(&mut self, number: usize) {
+        if self.sources.are_members() {
+            self.again.push((number, Instant::now() + AGAIN));
+        }
     }
 
     /// Whether a source may still come.
@@ -312,6 +371,7 @@ impl Joining {
             Ok(joined) => Some(joined),
             Err(fault) => {
                 self.sources.log.drop_source(number, &fault);
+                self.try_again(number);
                 self.start_next();
                 None
             }
@@ -320,6 +380,13 @@ impl Joining {
 
     /// A source that was joined meanwhile.
     pub(super) fn poll(&mut self) -> Option<Joined> {
+        let now = Instant::now();
+        let due: Vec<_> = self.again.extract_if(.., |(_, at)| *at <= now).collect();
+        for (number, _) in due {
+            if self.sources.log.take_back(number) {
+                self.start(number);
+            }
+        }
         while let Ok(joined) = self.joined.try_recv() {
             if let Some(joined) = self.take(joined) {
                 return Some(joined);

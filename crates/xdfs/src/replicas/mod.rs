@@ -18,6 +18,11 @@
 //! after its source has reported, since it came, the version that is known beforehand. [`group`]
 //! makes such sets.
 //!
+//! Members of a group also write one file together. [`striped`] is the store in front of that: the
+//! copy is one into a place in this process, as a set of sources is one from such a place. The
+//! thread of [`spread`] gives parts of the file to all members, and has that member which opened
+//! the file take in what they have written.
+//!
 //! [`set`] has what callers use, [`window`] which ranges are taken from where, [`agreement`] the
 //! comparison; both without input and output. [`fetch`] is the thread, [`place`] the store in front
 //! of it, and [`resumed`] compares what an earlier attempt has left.
@@ -26,11 +31,14 @@ mod agreement;
 mod fetch;
 mod group;
 mod join;
+mod pace;
 mod place;
 mod resumed;
 mod scheme;
 mod set;
 mod shared;
+mod spread;
+mod striped;
 #[cfg(test)]
 mod tests;
 mod version;

@@ -9,19 +9,23 @@ use xdfs_store::{Place, Traits};
 use super::join::{Connect, Patience, Sources};
 use super::place::ReplicaPlace;
 use super::set::{ReplicaLog, ReplicaSet};
+use super::striped::StripedPlace;
 use crate::address::Address;
 use crate::client::Client;
 use crate::remote::RemotePlace;
 use crate::scheme::{LoginBy, OpenPlace, Opening, Paths, PlaceRequest, RegisteredScheme, Scheme};
 use crate::security::Level;
 
-/// The scheme, which isn't registered.
-static SET: SetScheme = SetScheme;
+/// The schemes, which aren't registered: of sets that are read, and of the one that is written.
+static SET: SetScheme = SetScheme { writes: false };
+static TARGET: SetScheme = SetScheme { writes: true };
 
 /// Sets of replicas, as a setting of sessions: those of [`Replicas::place`] find their set there.
 #[derive(Clone)]
 pub struct Replicas {
     sets: Vec<(RemotePlace, Arc<ReplicaSet>, ReplicaLog)>,
+    /// The set that is written together.
+    target: Option<(RemotePlace, Arc<ReplicaSet>, ReplicaLog)>,
     connect: Arc<Connect>,
     pub(super) patience: Patience,
 }
@@ -53,9 +57,37 @@ impl Replicas {
         });
         Self {
             sets: sets.collect(),
+            target: None,
             connect: Arc::new(connect),
             patience: Patience::default(),
         }
+    }
+
+    /// The same, with a [set](ReplicaSet::of_target) of servers that write a file together.
+    #[must_use]
+    pub fn writing(mut self, set: ReplicaSet) -> Self {
+        let path = set.places.first().map(|place| place.path.clone());
+        let place = RemotePlace {
+            user: None,
+            address: Address::Place {
+                scheme: RegisteredScheme::new(&TARGET),
+                host: "0".to_owned(),
+                port: None,
+            },
+            stack: None,
+            path: path.unwrap_or_default(),
+            invitation: Default::default(),
+            profile: None,
+        };
+        let log = ReplicaLog::new(&set);
+        self.target = Some((place, Arc::new(set), log));
+        self
+    }
+
+    /// The place of the set that is written, as [`Self::place`] has those that are read.
+    #[must_use]
+    pub fn target(&self) -> Option<&RemotePlace> {
+        self.target.as_ref().map(|(place, _, _)| place)
     }
 
     /// The place of the set of this number. Sessions with it need this value in their
@@ -68,7 +100,7 @@ impl Replicas {
     /// The set at a place, and the shares of its sources.
     #[must_use]
     pub fn at(&self, place: &RemotePlace) -> Option<(&ReplicaSet, &ReplicaLog)> {
-        let mut sets = self.sets.iter();
+        let mut sets = self.sets.iter().chain(&self.target);
         let found = sets.find(|(own, _, _)| own.shares_session(place));
         found.map(|(_, set, log)| (&**set, log))
     }
@@ -83,15 +115,27 @@ impl fmt::Debug for Replicas {
 }
 
 #[derive(Debug)]
-struct SetScheme;
+struct SetScheme {
+    writes: bool,
+}
 
 impl Scheme for SetScheme {
     fn name(&self) -> &'static str {
-        "replicas"
+        match self.writes {
+            true => "group",
+            false => "replicas",
+        }
     }
 
     fn traits(&self) -> Traits {
-        Traits::NONE
+        match self.writes {
+            true => Traits {
+                sessions: false,
+                packs: false,
+                ..Traits::FULL
+            },
+            false => Traits::NONE,
+        }
     }
 
     fn port(&self) -> Option<u16> {
@@ -124,13 +168,22 @@ impl OpenPlace for SetScheme {
     fn open(&self, request: &PlaceRequest<'_>) -> Result<Arc<dyn Place>, Fault> {
         let replicas = request.settings.get::<Replicas>();
         let number = request.host.parse::<usize>().ok();
-        let found = replicas.and_then(|own| Some((own, own.sets.get(number?)?)));
+        let found = replicas.and_then(|own| {
+            let set = match self.writes {
+                true => own.target.as_ref()?,
+                false => own.sets.get(number?)?,
+            };
+            Some((own, set))
+        });
         let Some((replicas, (_, set, log))) = found else {
             let cause = "the settings of the session have no such set of replicas";
             return Err(Fault::new(Code::InvalidArgument, "open a session", cause));
         };
         let connect = Arc::clone(&replicas.connect);
         let sources = Sources::new(Arc::clone(set), log.clone(), connect, replicas.patience);
-        Ok(Arc::new(ReplicaPlace::new(sources)))
+        Ok(match self.writes {
+            true => Arc::new(StripedPlace::new(sources.writing())),
+            false => Arc::new(ReplicaPlace::new(sources)),
+        })
     }
 }

@@ -191,6 +191,17 @@ impl ReplicaLog {
         }
     }
 
+    /// Uses a source again that was dropped, if it may have recovered. Returns whether it may be
+    /// used.
+    pub(super) fn take_back(&self, source: usize) -> bool {
+        let mut sources = self.lock();
+        let Some(own) = sources.get_mut(source) else {
+            return false;
+        };
+        own.share.dropped.take_if(|fault| may_recover(fault));
+        own.share.dropped.is_none()
+    }
+
     /// Begins another attempt, in which sources that may have recovered are used again.
     pub(super) fn begin_again(&self) {
         for own in &mut *self.lock() {

@@ -16,6 +16,11 @@ use crate::world::{Visit, World};
 
 /// A member of a group, which serves `data` to alice.
 fn world() -> World {
+    world_of(Rights::READ | Rights::LIST, None)
+}
+
+/// The same with other rights, and a largest file.
+pub(crate) fn world_of(rights: Rights, largest_file: Option<u64>) -> World {
     World::with(|security, folder| {
         let own = ServerIdentity::load_or_make(&security.folder, &security.names).unwrap();
         let member = |key: Fingerprint, address: &str| MemberConfig {
@@ -32,13 +37,14 @@ fn world() -> World {
         let grant = GrantConfig {
             user: Some("alice".into()),
             group: None,
-            rights: Rights::READ | Rights::LIST,
+            rights,
         };
         security.exports = Some(ExportsConfig {
             export: vec![ExportConfig {
                 name: "data".into(),
                 path: folder.join("root").to_str().unwrap().into(),
                 grant: vec![grant],
+                largest_file,
                 ..ExportConfig::default()
             }],
             ..ExportsConfig::default()

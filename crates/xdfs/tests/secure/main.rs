@@ -24,6 +24,7 @@ mod refusals;
 mod rights;
 mod server_identity;
 mod strangers;
+mod stripes;
 mod tokens;
 mod unprotected;
 mod world;
