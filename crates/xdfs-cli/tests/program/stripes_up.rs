@@ -152,7 +152,7 @@ fn a_home_that_is_killed_resumes_from_its_journal() {
 }
 
 #[test]
-fn a_killed_client_of_a_striped_upload_goes_on_where_it_was() {
+fn a_killed_client_of_a_striped_upload_resumes() {
     let scene = Scene::new(3).limited(2_000_000);
     let expected = content(606, SIZE);
     scene.source(&expected);

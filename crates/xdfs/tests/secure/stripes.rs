@@ -194,7 +194,7 @@ fn a_file_is_published_with_the_digest_of_its_source_or_not_at_all() {
 }
 
 #[test]
-fn an_attempt_goes_on_from_what_was_taken_in() {
+fn an_attempt_resumes_from_what_was_taken_in() {
     let world = world();
     let all = bytes(4);
     let parts = fragments(&all);
