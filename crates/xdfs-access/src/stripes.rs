@@ -40,7 +40,7 @@ struct Target {
     path: Vec<u8>,
     length: u64,
     block: u64,
-    /// What is durable and recorded, with the digests of what was read back.
+    /// The ranges that are durable and recorded, with the digests of what was read back.
     taken: FragmentMap,
 }
 
@@ -111,7 +111,7 @@ impl StripesStore {
                 check_cancelled()?;
             };
         }
-        // What the client doesn't hear of is sent again.
+        // Ranges that the answer leaves out are sent again.
         held.truncate(HELD_MAX);
         let mut taken = FragmentMap::new(order.digest);
         held.retain(|fragment| taken.insert(*fragment));

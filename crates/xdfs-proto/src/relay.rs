@@ -109,7 +109,7 @@ impl From<CopyId> for ParcelName {
 /// A question for many parcels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParcelQuery {
-    /// Those of all users, for an operator; otherwise those of the one who asks.
+    /// Parcels of all users, for an operator; otherwise the parcels of the user who asks.
     pub all_users: bool,
     /// The states of interest: bit *n* for the one with the number *n*. At least one.
     pub states: u8,

@@ -533,7 +533,7 @@ impl Shared {
     }
 }
 
-/// What a transaction has changed.
+/// The changes of a transaction.
 type Done = (BTreeMap<u64, SegmentUse>, Vec<(u64, Option<Counted>)>);
 
 fn change(database: &Database, segments: &Segments, works: Vec<Work>) -> Result<Done, redb::Error> {

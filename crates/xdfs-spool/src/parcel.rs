@@ -105,7 +105,7 @@ pub struct Placed {
     pub directory: Option<(u64, u64)>,
 }
 
-/// What counts of a parcel that takes room.
+/// The counted facts of a parcel that takes room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
     /// How far it is.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use xdfs_proto::SourceTag;
 use xdfs_store::Source;
 
-/// What makes a file.
+/// A maker of a file.
 pub(crate) trait MakeFile: Send + Sync + fmt::Debug {
     /// The local path that messages name.
     fn path(&self) -> &[u8];

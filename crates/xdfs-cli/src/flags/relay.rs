@@ -38,7 +38,7 @@ Examples:
   xdfs relay ls xdfs://relay.example"
 )]
 pub(crate) struct RelayFlags {
-    /// What is done with files at a relay.
+    /// The command about files at a relay.
     #[command(subcommand)]
     pub(crate) command: Option<RelayCommand>,
 
@@ -78,7 +78,7 @@ pub(crate) struct RelayFlags {
     pub(crate) log: LogLevel,
 }
 
-/// What is done with files at a relay.
+/// The commands about files at a relay.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum RelayCommand {
     /// List the files at a relay that aren't delivered, in the order in which they came.
@@ -92,7 +92,7 @@ pub(crate) enum RelayCommand {
     Retry(RelayEndFlags),
     /// Remove files from a relay, which are not delivered then, as `xdfs cancel` does.
     ///
-    /// What was delivered stays where it is.
+    /// A file that was delivered stays where it is.
     Drop(RelayEndFlags),
 }
 
@@ -121,12 +121,12 @@ pub(crate) struct RelayLsFlags {
     #[arg(value_name = "URL", default_value = LOCAL)]
     pub(crate) server: String,
 
-    /// Those in this state only: arriving, held, delivering, delivered, dead or cancelled; may be
+    /// Only files in this state: arriving, held, delivering, delivered, dead or cancelled; may be
     /// repeated. Default: all but delivered and cancelled.
     #[arg(long, value_name = "STATE", value_parser = parse_state)]
     pub(crate) state: Vec<ParcelState>,
 
-    /// Those of all users, with their names; for the user who runs the relay.
+    /// Files of all users, with their names; for the user who runs the relay.
     #[arg(long)]
     pub(crate) all_users: bool,
 
@@ -172,7 +172,7 @@ pub(crate) struct RelayEndFlags {
     #[arg(long)]
     pub(crate) dead: bool,
 
-    /// Those of all users; for the user who runs the relay.
+    /// Files of all users; for the user who runs the relay.
     #[arg(long, requires = "dead", conflicts_with = "user")]
     pub(crate) all_users: bool,
 

@@ -285,7 +285,7 @@ fn a_relay_counts_what_it_holds_and_delivers() {
         &|count| count == 2.0,
     );
     until("xdfs_relay_parcels{state=\"dead\"}", &|count| count == 1.0);
-    // Those of another user count too, and his name isn't shown.
+    // Files of another user count too, and his name isn't shown.
     let url = format!("xdfs://{}/bobs", scene.target_address);
     xdfs(["cp", "--wait", "--via", &bob, &flag, &key, &source, &url]).ok();
     until(

@@ -470,7 +470,7 @@ mod tests {
         let arriving = ParcelQuery::bit(ParcelState::Arriving);
         assert_eq!(all(None, arriving, (9, 9)).0, every[10..]);
         assert!(all(Some("eve"), states, (9, 9)).0.is_empty());
-        // The same from memory.
+        // Equal counts, from memory.
         let mut counted = 0;
         spool.counted(|_| counted += 1);
         assert_eq!(counted, 30);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use xdfs_spool::Parcel;
 
-/// What has happened since the start of the process.
+/// Counts of events since the start of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(super) delivered: AtomicU64,

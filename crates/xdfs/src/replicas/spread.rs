@@ -224,7 +224,7 @@ struct Spread {
     members: Vec<Member>,
     /// Parts that home isn't asked about yet.
     written: Written,
-    /// Of these some weren't found: each is asked about by itself.
+    /// Parts of which some weren't found: each is asked about by itself.
     doubtful: Written,
     /// The parts that home is asked about.
     taking: Option<(PendingCall, Written)>,

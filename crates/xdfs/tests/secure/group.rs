@@ -19,7 +19,7 @@ fn world() -> World {
     world_of(Rights::READ | Rights::LIST, None)
 }
 
-/// The same with other rights, and a largest file.
+/// A world with other rights, and a largest file.
 pub(crate) fn world_of(rights: Rights, largest_file: Option<u64>) -> World {
     World::with(|security, folder| {
         let own = ServerIdentity::load_or_make(&security.folder, &security.names).unwrap();
