@@ -77,7 +77,8 @@ fn the_rate_limit_of_a_user_is_named() {
                   rights = [\"read\", \"list\", \"create\", \"write\"]\n";
     let config = place.make_here("xdfs.toml", config.as_bytes());
     let server = Server::start_with(&place.root(), &["--config", &config]);
-    let source = place.make_here("file", &content(2, 4 << 20));
+    // 3 s, beside which it counts little that other tests use the processors.
+    let source = place.make_here("file", &content(2, 12 << 20));
     let (there, back) = (server.url("/data/file"), place.here("back"));
     assert_both_limited_by("rate-limit", &[], [&source, &there, &back]);
 }
