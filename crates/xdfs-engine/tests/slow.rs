@@ -1,4 +1,4 @@
-//! Stores that take time: whatever one of their files waits for, other files of the session go on.
+//! Stores that take time, or use other machines: whatever one of their files waits for, other files of the session go on.
 //!
 //! A gate holds up the opening or reading of one file until the test opens it; the other file has
 //! to be complete before that.
@@ -20,7 +20,7 @@ use xdfs_engine::{
 };
 use xdfs_proto::digest::Fragment;
 use xdfs_proto::frame::{Level, Resume, Start};
-use xdfs_proto::{DigestKind, Fault, FileId, Limits};
+use xdfs_proto::{Code, DigestKind, Fault, FileId, Limits};
 use xdfs_store::{
     Capabilities, MemStore, OpenedSink, Sink, SinkRequest, Source, SourceInfo, Store,
 };
@@ -94,6 +94,21 @@ enum Where {
     OpenSink,
     Write,
     Publish,
+    /// Faults of another machine, which the store uses, instead of gates.
+    FailsToOpenSource,
+    FailsToOpen,
+    FailsToWrite,
+    FailsToPublish,
+}
+
+impl Where {
+    fn fail(self, at: Self) -> Result<(), Fault> {
+        let lost = || Fault::new(Code::ConnectionLost, "keep the file", "its machine is gone");
+        match self == at {
+            true => Err(lost().remote()),
+            false => Ok(()),
+        }
+    }
 }
 
 /// A store that says that it is slow, with a gate before one of its files.
@@ -119,6 +134,9 @@ impl Store for SlowStore {
 
     fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
         self.hold_up(Where::OpenSource, path);
+        if path == SLOW {
+            self.at.fail(Where::FailsToOpenSource)?;
+        }
         let is_gated = self.at == Where::ReadAny || self.at == Where::Read && path == SLOW;
         Ok(Box::new(SlowSource {
             inner: self.inner.open_source(path)?,
@@ -129,6 +147,9 @@ impl Store for SlowStore {
 
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
         self.hold_up(Where::OpenSink, &request.path);
+        if request.path.starts_with(SLOW) {
+            self.at.fail(Where::FailsToOpen)?;
+        }
         let opened = self.inner.open_sink(request)?;
         let sink = Box::new(SlowSink {
             inner: opened.sink,
@@ -199,6 +220,7 @@ impl Sink for SlowSink {
         if self.at == Where::Write {
             self.gate.pass();
         }
+        self.at.fail(Where::FailsToWrite)?;
         self.inner.write_at(offset, bufs)
     }
 
@@ -214,6 +236,7 @@ impl Sink for SlowSink {
         if self.at == Where::Publish {
             self.gate.pass();
         }
+        self.at.fail(Where::FailsToPublish)?;
         self.inner.publish(length, fresh)
     }
 
@@ -468,4 +491,29 @@ fn the_verdict_names_slow_durability() {
     let (at, no) = (Where::Publish, Where::Nowhere);
     assert_eq!(verdict("v-7", at, no, false), LimitedBy::Durability);
     assert_eq!(verdict("v-8", no, at, true), LimitedBy::Durability);
+}
+
+/// A store may use a further machine, whose faults are remote to it and not to the session.
+#[test]
+fn faults_of_a_third_machine_end_a_file_at_both_ends() {
+    let no = Where::Nowhere;
+    let sinks = [
+        Where::FailsToOpen,
+        Where::FailsToWrite,
+        Where::FailsToPublish,
+    ];
+    let mut cases = vec![(no, Where::FailsToOpenSource, false)];
+    for at in sinks {
+        cases.extend([(no, at, true), (at, no, false)]);
+    }
+    for (n, (here, there, uploads)) in cases.into_iter().enumerate() {
+        let mut scene = Scene::new(&format!("third-{n}"), here, there, 1 << 16);
+        let events = scene.start(SLOW, uploads);
+        let fault = end_of(&events).unwrap_err();
+        assert_eq!(fault.code, Code::ConnectionLost, "{n}: {fault:?}");
+        // The session itself is well.
+        let back = scene.start(b"fast", !uploads);
+        assert_eq!(end_of(&back).unwrap().bytes, LENGTH as u64, "{n}");
+        scene.end();
+    }
 }

@@ -636,7 +636,9 @@ impl<K: Kernel> Pipeline<K> {
                         self.transfer_ended(file, Err(fault));
                     }
                 }
-                SinkCompletion::Failed { file, fault } => self.receiver.fail(file, fault),
+                SinkCompletion::Failed { file, fault } => {
+                    self.receiver.fail(file, fault.local());
+                }
                 SinkCompletion::Published { file, time } => {
                     self.published(file, time, Failures::default());
                 }

@@ -243,8 +243,9 @@ impl<K: Kernel> Pipeline<K> {
             }
             SinkOutcome::Open(opened) => self.use_sink(offer, opened),
         });
+        // The store may itself have used another machine.
         if let Err(fault) = result {
-            self.receiver.fail(offer.file, fault);
+            self.receiver.fail(offer.file, fault.local());
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use xdfs_proto::digest::{BlockHasher, Fragment, FragmentMap};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::stripes::{Stripes, StripesCall, StripesOrder};
-use xdfs_proto::{ByteRange, Code, Fault, FileId, RangeSet, Side};
+use xdfs_proto::{ByteRange, Code, Fault, FileId, RangeSet};
 use xdfs_store::{Capabilities, OpenedSink, Place, Sink, SinkRequest, Store};
 
 use super::join::{Joining, Sources};
@@ -110,21 +110,13 @@ impl StripedPlace {
     }
 }
 
-/// A fault of a member as one of this store, which has to answer for it.
-fn own(fault: Fault) -> Fault {
-    Fault {
-        side: Side::Local,
-        ..fault
-    }
-}
-
 impl Store for StripedPlace {
     fn is_slow(&self) -> bool {
         true
     }
 
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
-        self.open(request).map_err(own)
+        self.open(request)
     }
 
     fn call(
@@ -132,8 +124,7 @@ impl Store for StripedPlace {
         call: &Call,
         _: &mut dyn FnMut(Answer) -> Result<(), Fault>,
     ) -> Result<Answer, Fault> {
-        let answer = self.home().and_then(|home| home.call(call.clone()));
-        answer.map_err(own)
+        self.home().and_then(|home| home.call(call.clone()))
     }
 
     xdfs_store::defaults!(Store: open_source, check_sink, read_pack, write_pack, packs_wait,
@@ -241,15 +232,14 @@ impl StripedSink {
                 hasher.update(&bytes[at..][..len]);
                 let fragment = hasher.finish(FileId(0)).1;
                 let part = Part::new(fragment, bytes[at..][..len].to_vec());
-                self.spreading()?.give(part).map_err(own)?;
+                self.spreading()?.give(part)?;
             }
         }
         Ok(())
     }
 
     fn ask(&self, call: StripesCall) -> Result<(), Fault> {
-        let answer = self.home.client.call(Call::Stripes(call));
-        answer.map(drop).map_err(own)
+        self.home.client.call(Call::Stripes(call)).map(drop)
     }
 
     fn add(&mut self, fragments: &[Fragment]) {
@@ -333,7 +323,7 @@ impl Sink for StripedSink {
         for number in left {
             self.give(number)?;
         }
-        self.spreading()?.finish().map_err(own)?;
+        self.spreading()?.finish()?;
         let digest = self.whole.digest(length).filter(|_| length == self.length);
         let digest = digest.ok_or_else(|| {
             let cause = "the file is not as long as it was";
