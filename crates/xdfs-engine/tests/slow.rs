@@ -1,4 +1,5 @@
-//! Stores that take time, or use other machines: whatever one of their files waits for, other files of the session go on.
+//! Stores that take time, or use other machines: whatever one of their files waits for, other files
+//! of the session go on.
 //!
 //! A gate holds up the opening or reading of one file until the test opens it; the other file has
 //! to be complete before that.
