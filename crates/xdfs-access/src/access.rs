@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -32,6 +32,7 @@ use crate::clock::Clock;
 use crate::group::GroupStore;
 use crate::issuers;
 use crate::keys::KeyLists;
+use crate::layer::StoreLayer;
 use crate::login::{Basis, Login, Standing};
 use crate::login_guard::LoginGuard;
 use crate::ongoing::Ongoing;
@@ -107,6 +108,8 @@ pub struct Access {
     audit: Arc<Audit>,
     ongoing: Arc<Ongoing>,
     clock: Arc<dyn Clock>,
+    /// The layer of the server, through all changes of settings.
+    layer: Arc<OnceLock<Arc<dyn StoreLayer>>>,
 }
 
 /// The rights and limits of an admitted user.
@@ -188,6 +191,7 @@ impl Access {
             audit,
             ongoing,
             clock: parts.clock,
+            layer: Arc::default(),
         })
     }
 
@@ -231,7 +235,16 @@ impl Access {
             audit: Arc::clone(&self.audit),
             ongoing: Arc::clone(&self.ongoing),
             clock: Arc::clone(&self.clock),
+            layer: Arc::clone(&self.layer),
         })
+    }
+
+    /// Lays something over the stores of all users who are admitted from now on, at any door: by
+    /// this access, and by those that it is [renewed](Self::renewed) to. The audit log has what
+    /// they do there too. Once: of several layers the first one stays.
+    pub fn lay(&self, layer: Arc<dyn StoreLayer>) {
+        // A second one has no effect.
+        let _ = self.layer.set(layer);
     }
 
     /// The calls of file systems that are going on, at all doors.
@@ -497,6 +510,7 @@ impl Access {
             exports: self.exports.clone(),
             ids: ids.clone(),
         };
+        let third_party = ThirdPartyUser::new(principal.clone(), actor.clone());
         // A session by a capability has no stripes.
         let is_limited = matches!(login.basis, Basis::Capability(_));
         let files = self.group.as_ref().filter(|_| !is_limited);
@@ -508,6 +522,10 @@ impl Access {
             }),
             None => inner,
         };
+        let inner = match self.layer.get() {
+            Some(layer) => layer.over(inner, &third_party),
+            None => inner,
+        };
         let inner: Arc<dyn Store> = match &login.basis {
             Basis::Capability(capability) => opened(inner, capability),
             _ => inner,
@@ -515,7 +533,7 @@ impl Access {
         Ok(Admission {
             user: user.clone(),
             tunnels: TunnelUser::new(principal.clone(), actor.clone(), ids.is_some()),
-            third_party: ThirdPartyUser::new(principal.clone(), actor.clone()),
+            third_party,
             store: {
                 let audited = Arc::new(AuditedStore::new(inner, actor));
                 match files {

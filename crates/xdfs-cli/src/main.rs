@@ -47,6 +47,7 @@ mod relay;
 mod remotes;
 mod replicas;
 mod report;
+mod routes;
 mod secret;
 mod serve;
 mod server_config;

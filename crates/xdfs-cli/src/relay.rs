@@ -1,4 +1,4 @@
-//! `xdfs relay`: a server whose users reach nothing but their parcels.
+//! `xdfs relay`: a server whose users reach nothing but their parcels, and routes.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use xdfs::{Fault, RelaySettings};
 use crate::console::Console;
 use crate::context::Context;
 use crate::flags::{OutputFlags, RelayFlags, ServeFlags};
-use crate::{parcels, serve};
+use crate::{parcels, routes, serve};
 
 /// The directory in the spool that is served, which stays empty.
 const SERVED: &str = "served";
@@ -29,6 +29,8 @@ pub(crate) fn run(context: &Context, flags: RelayFlags) -> u8 {
 
 /// The server that the relay is.
 fn serve_flags(flags: RelayFlags) -> Result<ServeFlags, Fault> {
+    let routes = flags.routes.as_deref().map(routes::read).transpose()?;
+    let routes = routes.unwrap_or_default();
     // The command line has it, unless there is a command.
     let spool = flags.spool.unwrap_or_default();
     let path = spool.as_os_str().as_encoded_bytes();
@@ -40,9 +42,11 @@ fn serve_flags(flags: RelayFlags) -> Result<ServeFlags, Fault> {
         spool,
         bytes_max: flags.spool_max,
         bytes_per_user_max: flags.user_max,
+        routes,
     };
     Ok(ServeFlags {
         listen: flags.listen,
+        gridftp: flags.ftp,
         root: Some(root),
         read_only: Some(true),
         connect_to: flags.connect_to,

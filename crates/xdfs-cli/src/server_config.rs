@@ -531,16 +531,8 @@ impl Config {
 /// What is served, one line for each directory.
 pub(crate) fn served(builder: &ServerBuilder) -> Vec<String> {
     let mode = if builder.read_only { ", read only" } else { "" };
-    match exports(builder) {
-        None if builder.relay.is_some() => {
-            let spool = builder
-                .relay
-                .iter()
-                .map(|relay| relay.spool.display().to_string());
-            spool
-                .map(|spool| format!("parcels from {}", printable(&spool)))
-                .collect()
-        }
+    let mut served = match exports(builder) {
+        None if builder.relay.is_some() => Vec::new(),
         None => {
             let root = &builder.root;
             let root = root.canonicalize().unwrap_or_else(|_| root.clone());
@@ -557,7 +549,17 @@ pub(crate) fn served(builder: &ServerBuilder) -> Vec<String> {
             };
             exports.export.iter().map(line).collect()
         }
+    };
+    if let Some(relay) = &builder.relay {
+        let spool = relay.spool.display().to_string();
+        served.push(format!("parcels from {}", printable(&spool)));
+        let routes = relay.routes.iter();
+        served.extend(routes.map(|route| {
+            let to = route.to.to_string();
+            format!("/{} to {}", printable(&route.name), printable(&to))
+        }));
     }
+    served
 }
 
 fn exports(builder: &ServerBuilder) -> Option<&ExportsConfig> {

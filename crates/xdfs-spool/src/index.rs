@@ -110,10 +110,7 @@ impl Change<'_> {
         mut parcel: Parcel,
         content: Option<u64>,
     ) -> Result<Parcel, redb::Error> {
-        let mut meta = self.transaction.open_table(META)?;
-        parcel.number = meta.get(NEXT_KEY)?.map_or(0, |number| number.value());
-        meta.insert(NEXT_KEY, parcel.number + 1)?;
-        drop(meta);
+        parcel.number = self.next_number()?;
         parcel.content = content.unwrap_or(parcel.number);
         let mut shares = self.transaction.open_table(SHARES)?;
         shares.insert((parcel.content, parcel.number), ())?;
@@ -124,6 +121,14 @@ impl Change<'_> {
         drop(names);
         self.put(&parcel)?;
         Ok(parcel)
+    }
+
+    /// A number that neither a parcel nor a content has.
+    pub(crate) fn next_number(&self) -> Result<u64, redb::Error> {
+        let mut meta = self.transaction.open_table(META)?;
+        let next = meta.get(NEXT_KEY)?.map_or(0, |number| number.value());
+        meta.insert(NEXT_KEY, next + 1)?;
+        Ok(next)
     }
 
     /// The number at which a parcel is taken, from 1.
@@ -513,15 +518,20 @@ impl Shared {
         let mut known = self.uses();
         known.extend(&uses);
         known.retain(|_, own| own.live > 0);
-        let live = known.clone();
         drop(known);
-        if uses.values().any(|own| own.live == 0) {
-            self.segments
-                .close_unused(|number| live.contains_key(&number));
-        }
-        self.segments
-            .remove_unused(|number| live.contains_key(&number));
+        self.remove_unused(uses.values().any(|own| own.live == 0));
         Ok(())
+    }
+
+    /// Removes the segments of which the index names nothing and that no sink has; also the one
+    /// that is appended to, if it `closes`.
+    fn remove_unused(&self, closes: bool) {
+        let live = self.uses().clone();
+        let is_live = |number| live.contains_key(&number);
+        if closes {
+            self.segments.close_unused(is_live);
+        }
+        self.segments.remove_unused(is_live);
     }
 
     fn counted(&self) -> MutexGuard<'_, BTreeMap<u64, Counted>> {
@@ -660,6 +670,11 @@ impl Index {
     /// Bytes in segments that belong to parcels.
     pub(crate) fn stored_bytes(&self) -> u64 {
         self.shared.uses().values().map(|own| own.live).sum()
+    }
+
+    /// Removes the segments of which the index names nothing and that no sink has.
+    pub(crate) fn remove_unused(&self) {
+        self.shared.remove_unused(true);
     }
 
     /// Passes the parcels that take room on.

@@ -8,12 +8,14 @@ use xdfs_proto::Fault;
 use xdfs_proto::relay::ParcelState;
 
 use crate::index::Index;
+use crate::room::Room;
 use crate::segment::Segments;
 
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) index: Index,
     pub(crate) segments: Arc<Segments>,
+    pub(crate) room: Room,
     /// A random number that no other spool has.
     pub(crate) identity: u128,
     /// Contents to which somebody writes.
@@ -25,10 +27,11 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    pub(crate) fn new(index: Index, segments: Arc<Segments>, identity: u128) -> Self {
+    pub(crate) fn new(index: Index, segments: Arc<Segments>, room: Room, identity: u128) -> Self {
         Self {
             index,
             segments,
+            room,
             identity,
             writers: Mutex::default(),
             damaged: Mutex::default(),
@@ -92,7 +95,7 @@ impl Inner {
 /// The only writer of a content.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    pub(crate) spool: Arc<Inner>,
+    spool: Arc<Inner>,
     number: u64,
 }
 

@@ -13,13 +13,17 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod arrival;
+mod incoming;
 mod index;
 mod inner;
 mod parcel;
+mod pending;
+mod room;
 mod segment;
 mod sink;
 mod source;
 mod spool;
 
 pub use parcel::{Counted, NewParcel, Parcel, Placed};
-pub use spool::{KEPT_S, Spool, SpoolLimits};
+pub use room::SpoolLimits;
+pub use spool::{KEPT_S, Spool};

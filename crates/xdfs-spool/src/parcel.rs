@@ -127,6 +127,30 @@ impl Counted {
 }
 
 impl Parcel {
+    /// A parcel that arrives, before it has a number.
+    pub(crate) fn new(order: NewParcel, opened_s: u64) -> Self {
+        Self {
+            number: 0,
+            content: 0,
+            taken: 0,
+            order,
+            state: ParcelState::Arriving,
+            opened_s,
+            ended_s: 0,
+            mode: None,
+            mtime_ns: None,
+            digest: DigestValue::None,
+            placed: None,
+            handed_to: None,
+            offered: false,
+            sent_anew: 0,
+            cancel_wanted: false,
+            retry_wanted: false,
+            fault: None,
+            attempts: 0,
+        }
+    }
+
     /// When it is given up, in seconds since 1970.
     #[must_use]
     pub fn expires_s(&self) -> u64 {

@@ -12,23 +12,21 @@ use xdfs_store::{BUSY_RETRY, Capabilities, OpenedSink, Sink, SinkRequest};
 use crate::arrival::Arrival;
 use crate::inner::{Inner, Writer};
 use crate::parcel::Parcel;
-use crate::segment::{Extent, Segment};
+use crate::pending::Pending;
+use crate::segment::Extent;
 
 const OPEN: &str = "open the target";
-/// Longest payload of a record, unless a single buffer is longer: a reader takes records whole.
-const RECORD_BYTES: usize = 1 << 20;
 
 /// The sink of a parcel that arrives, or has arrived.
 #[derive(Debug)]
 struct SpoolSink {
-    writer: Writer,
+    /// Held as long as this is: there is no other sink.
+    _writer: Writer,
     parcel: Parcel,
-    path: Vec<u8>,
     arrival: Arrival,
     mode: Option<u32>,
     mtime_ns: Option<i64>,
-    /// Records that the index doesn't have, with their segments.
-    pending: Vec<(Extent, Option<Arc<Segment>>)>,
+    pending: Pending,
 }
 
 /// Opens the sink of a parcel.
@@ -95,20 +93,19 @@ pub(crate) fn open(
         unverified: false,
         block_size: arrival.block_size,
         sink: Box::new(SpoolSink {
-            writer,
+            pending: Pending::new(Arc::clone(spool), parcel.content, request.path.clone()),
+            _writer: writer,
             parcel,
-            path: request.path.clone(),
             arrival,
             mode: request.mode,
             mtime_ns: request.mtime_ns,
-            pending: Vec::new(),
         }),
     })
 }
 
 impl SpoolSink {
     fn spool(&self) -> &Arc<Inner> {
-        &self.writer.spool
+        self.pending.spool()
     }
 
     fn is_held(&self) -> bool {
@@ -118,7 +115,7 @@ impl SpoolSink {
     fn check(&self, offset: u64, bytes: u64) -> Result<(), Fault> {
         let refused = |code, cause: &str| {
             let fault = Fault::new(code, "write", cause);
-            Err(fault.path(&self.path))
+            Err(fault.path(self.pending.path()))
         };
         if self.is_held() {
             return refused(Code::Internal, "the parcel has arrived already");
@@ -130,17 +127,14 @@ impl SpoolSink {
     }
 
     fn named(&self, fault: Fault) -> Fault {
-        Fault {
-            path: self.path.clone(),
-            ..fault
-        }
+        self.pending.named(fault)
     }
 
     /// Enters what was written into the index; `then` changes all parcels with this content that
     /// arrive, in the same transaction, and they are returned.
     fn enter(&mut self, then: impl Fn(&mut Parcel) + Send + 'static) -> Result<Vec<Parcel>, Fault> {
         // After a failure they have to be written again.
-        let pending = std::mem::take(&mut self.pending);
+        let pending = self.pending.take();
         let extents: Vec<Extent> = pending.iter().map(|(extent, _)| *extent).collect();
         let Parcel {
             number, content, ..
@@ -198,49 +192,17 @@ impl Sink for SpoolSink {
     fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault> {
         let bytes: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
         self.check(offset, bytes)?;
-        let (mut offset, mut rest) = (offset, bufs);
-        while !rest.is_empty() {
-            let mut length = 0;
-            let taken = rest.iter().take_while(|buf| {
-                let is_first = length == 0;
-                length += buf.len();
-                is_first || length <= RECORD_BYTES
-            });
-            let (record, after) = rest.split_at(taken.count().max(1));
-            let bytes: usize = record.iter().map(|buf| buf.len()).sum();
-            if bytes > 0 {
-                let segments = &self.spool().segments;
-                let appended = segments.append(self.parcel.content, offset, record);
-                let (extent, segment) = appended.map_err(|fault| self.named(fault))?;
-                self.pending.push((extent, Some(segment)));
-            }
-            offset += bytes as u64;
-            rest = after;
-        }
-        Ok(())
+        self.pending.append(offset, bufs)
     }
 
     fn hole(&mut self, range: ByteRange) {
-        if self.check(range.start, range.len()).is_ok() && !range.is_empty() {
-            self.pending
-                .push((Extent::hole(range.start, range.end), None));
+        if self.check(range.start, range.len()).is_ok() {
+            self.pending.hole(range);
         }
     }
 
     fn sync(&mut self) -> Result<(), Fault> {
-        let synced = self.spool().segments.sync();
-        let has_failed = |(_, segment): &(Extent, Option<Arc<Segment>>)| {
-            let segment = segment.as_ref();
-            segment.is_some_and(|own| self.spool().segments.has_failed(own.number))
-        };
-        // The synchronisation of another sink may have had the error.
-        if self.pending.iter().any(has_failed) {
-            self.pending.clear();
-            let cause = "what was written could not be made durable";
-            let fault = Fault::new(Code::Io, "synchronise", cause);
-            return Err(self.named(synced.err().unwrap_or(fault)));
-        }
-        Ok(())
+        self.pending.sync()
     }
 
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
@@ -259,7 +221,9 @@ impl Sink for SpoolSink {
         }
         if length != self.parcel.order.bytes {
             let cause = "the parcel was opened for a file of another length";
-            return Err(Fault::new(Code::InvalidArgument, "publish", cause).path(&self.path));
+            return Err(
+                Fault::new(Code::InvalidArgument, "publish", cause).path(self.pending.path())
+            );
         }
         self.sync()?;
         for fragment in fresh {
@@ -271,7 +235,7 @@ impl Sink for SpoolSink {
             self.discard()?;
             let cause = "the file has another digest than its source had";
             let fault = Fault::new(Code::IntegrityMismatch, "publish", cause);
-            return Err(fault.path(&self.path));
+            return Err(fault.path(self.pending.path()));
         }
         let (mode, mtime_ns) = (self.mode, self.mtime_ns);
         let entered = self.enter(move |parcel| {
@@ -295,7 +259,7 @@ impl Sink for SpoolSink {
         if self.is_held() {
             return Ok(());
         }
-        self.pending.clear();
+        drop(self.pending.take());
         self.arrival.durable = FragmentMap::new(self.arrival.durable.kind());
         let freed = self.spool().free_arriving(self.parcel.number);
         freed.map_err(|fault| self.named(fault))

@@ -1,11 +1,11 @@
 //! The spool: parcels from their submission to their end.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use xdfs_proto::digest::DigestValue;
 use xdfs_proto::relay::{ParcelState, RelayId};
@@ -14,10 +14,12 @@ use xdfs_proto::{Code, Fault};
 use xdfs_store::{OpenedSink, SinkRequest, Source};
 
 use crate::arrival::Arrival;
+use crate::incoming;
 use crate::index::{Change, Changed, OpenIndex};
 use crate::inner::Inner;
 use crate::parcel::{Counted, NewParcel, Parcel};
-use crate::segment::{Segments, full, path_bytes};
+use crate::room::{Room, SpoolLimits};
+use crate::segment::{Segments, path_bytes};
 use crate::sink;
 use crate::source::SpoolSource;
 
@@ -25,50 +27,10 @@ use crate::source::SpoolSource;
 /// the same again after a holiday doesn't have it delivered twice.
 pub const KEPT_S: u64 = 7 * 24 * 3600;
 
-/// Limits of a spool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpoolLimits {
-    /// Most bytes of all parcels that are not delivered yet.
-    pub bytes_max: u64,
-    /// Most bytes of those of one user.
-    pub bytes_per_user_max: u64,
-    /// Bytes that count for each parcel beside its file, ended ones included: what the index takes.
-    pub parcel_bytes: u64,
-    /// Most parcels of one user that are known, ended ones included.
-    pub parcels_per_user_max: u64,
-    /// Size at which the next segment is begun.
-    pub segment_bytes: u64,
-    /// Bytes of the disk that are left free, for the index and for others.
-    pub reserve_bytes: u64,
-}
-
-impl Default for SpoolLimits {
-    fn default() -> Self {
-        Self {
-            bytes_max: u64::MAX,
-            bytes_per_user_max: u64::MAX,
-            // 2,920 small files have 3.8 MB of index; names and URLs may be longer than theirs.
-            parcel_bytes: 4096,
-            parcels_per_user_max: 1_000_000,
-            segment_bytes: 256 << 20,
-            reserve_bytes: 64 << 20,
-        }
-    }
-}
-
-/// What the parcels of a user take.
-#[derive(Clone, Copy, Debug, Default)]
-struct Taken {
-    bytes: u64,
-    parcels: u64,
-}
-
 /// Parcels in a directory. One process at a time has it open.
 #[derive(Clone, Debug)]
 pub struct Spool {
     inner: Arc<Inner>,
-    limits: SpoolLimits,
-    taken: Arc<Mutex<HashMap<String, Taken>>>,
 }
 
 /// Bytes that a parcel needs beside those of others.
@@ -132,28 +94,17 @@ impl Spool {
         let synced = fs::File::open(dir).and_then(|dir| dir.sync_all());
         synced.map_err(fault)?;
         let spool = Self {
-            inner: Arc::new(Inner::new(index, segments, identity)),
-            limits,
-            taken: Arc::default(),
+            inner: Arc::new(Inner::new(index, segments, Room::new(limits), identity)),
         };
-        let mut taken = spool.taken();
+        let room = &spool.inner.room;
         let mut contents = HashSet::new();
         spool.inner.index.each(|parcel| {
             // Several may share one.
             let has_content = parcel.has_content() && contents.insert(parcel.content);
-            let bytes = parcel.order.bytes;
-            let own = taken.entry(parcel.order.user).or_default();
-            own.parcels += 1;
-            if has_content {
-                own.bytes = own.bytes.saturating_add(bytes);
-            }
+            let bytes = if has_content { parcel.order.bytes } else { 0 };
+            room.add(&parcel.order.user, bytes, 1);
         })?;
-        drop(taken);
         Ok(spool)
-    }
-
-    fn taken(&self) -> MutexGuard<'_, HashMap<String, Taken>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has the numbers of parcels sent that arrive from now on, or are put back.
@@ -179,27 +130,8 @@ impl Spool {
         if let Some(found) = self.inner.index.find(&order.user, order.id)? {
             return same(found);
         }
-        self.take(&order)?;
-        let new = Parcel {
-            number: 0,
-            content: 0,
-            taken: 0,
-            order: order.clone(),
-            state: ParcelState::Arriving,
-            opened_s: now_s,
-            ended_s: 0,
-            mode: None,
-            mtime_ns: None,
-            digest: DigestValue::None,
-            placed: None,
-            handed_to: None,
-            offered: false,
-            sent_anew: 0,
-            cancel_wanted: false,
-            retry_wanted: false,
-            fault: None,
-            attempts: 0,
-        };
+        self.inner.room.take(&order.user, own_bytes(&order), 1)?;
+        let new = Parcel::new(order.clone(), now_s);
         let added = self.inner.index.change(move |change| {
             // The same call may have been made in another session.
             if let Some(found) = change.find(&new.order.user, new.order.id)? {
@@ -221,51 +153,13 @@ impl Spool {
                 Ok(added)
             }
             Ok((found, false)) => {
-                self.give_back(&order.user, own_bytes(&order), 1);
+                self.inner.room.give_back(&order.user, own_bytes(&order), 1);
                 same(found)
             }
             Err(fault) => {
-                self.give_back(&order.user, own_bytes(&order), 1);
+                self.inner.room.give_back(&order.user, own_bytes(&order), 1);
                 Err(fault)
             }
-        }
-    }
-
-    fn take(&self, order: &NewParcel) -> Result<(), Fault> {
-        const OPERATION: &str = "open the parcel";
-        let mut taken = self.taken();
-        let whole = |own: &Taken| {
-            let index = own.parcels.saturating_mul(self.limits.parcel_bytes);
-            own.bytes.saturating_add(index)
-        };
-        let all = taken.values().map(whole).fold(0, u64::saturating_add);
-        let own = taken.entry(order.user.clone()).or_default();
-        let more = own_bytes(order).saturating_add(self.limits.parcel_bytes);
-        let is_above = |bytes: u64, most: u64| bytes.saturating_add(more) > most;
-        if own.parcels >= self.limits.parcels_per_user_max {
-            let cause = format!("the user has {} parcels", own.parcels);
-            let fault = Fault::new(Code::LimitExceeded, OPERATION, cause);
-            return Err(fault.hint("ended ones count for a week"));
-        }
-        if is_above(whole(own), self.limits.bytes_per_user_max) {
-            let most = self.limits.bytes_per_user_max;
-            let cause = format!("parcels of the user may take {most} bytes");
-            return Err(full(Fault::new(Code::QuotaExceeded, OPERATION, cause)));
-        }
-        if is_above(all, self.limits.bytes_max) {
-            let cause = format!("parcels may take {} bytes", self.limits.bytes_max);
-            return Err(full(Fault::new(Code::NoSpace, OPERATION, cause)));
-        }
-        own.bytes = own.bytes.saturating_add(own_bytes(order));
-        own.parcels += 1;
-        Ok(())
-    }
-
-    fn give_back(&self, user: &str, bytes: u64, parcels: u64) {
-        let mut taken = self.taken();
-        if let Some(own) = taken.get_mut(user) {
-            own.bytes = own.bytes.saturating_sub(bytes);
-            own.parcels = own.parcels.saturating_sub(parcels);
         }
     }
 
@@ -345,6 +239,23 @@ impl Spool {
         sink::open(&self.inner, parcel, request)
     }
 
+    /// Opens the sink of a parcel that is added, and is held at once, when its file is published:
+    /// before that there is none, and nothing stays of a file that isn't. The file may have any
+    /// length; that of the order is reserved now, and the rest as it comes. What the spool hasn't
+    /// room for any more fails with the fault of [`Self::submit`]. A digest of the file is computed
+    /// as it comes, if each of its bytes comes once.
+    ///
+    /// # Errors
+    /// As of [`Self::submit`].
+    pub fn open_incoming(
+        &self,
+        order: NewParcel,
+        request: &SinkRequest,
+        now_s: u64,
+    ) -> Result<OpenedSink, Fault> {
+        incoming::open(&self.inner, order, request, now_s)
+    }
+
     /// The number by which this spool is known to others.
     #[must_use]
     pub fn identity(&self) -> RelayId {
@@ -411,7 +322,9 @@ impl Spool {
             Ok(Ok((parcel, freed)))
         })?;
         if freed {
-            self.give_back(&parcel.order.user, parcel.order.bytes, 0);
+            self.inner
+                .room
+                .give_back(&parcel.order.user, parcel.order.bytes, 0);
         }
         Ok(parcel)
     }
@@ -469,7 +382,7 @@ impl Spool {
             })?;
             if let Some((parcel, freed)) = removed {
                 let bytes = if freed { parcel.order.bytes } else { 0 };
-                self.give_back(&parcel.order.user, bytes, 1);
+                self.inner.room.give_back(&parcel.order.user, bytes, 1);
                 forgotten += 1;
             }
         }

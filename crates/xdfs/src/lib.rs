@@ -157,7 +157,7 @@ pub use paths::{
 };
 pub use queue::{FileCopy, Queue, QueueOptions};
 pub use registry::register_scheme;
-pub use relay::{RelaySettings, new_parcel_id};
+pub use relay::{RelayRoute, RelaySettings, new_parcel_id};
 pub use remote::{Address, DEFAULT_PORT, Invitation, Listen, RemotePlace};
 pub use replicas::{FileVersion, ReplicaLog, ReplicaSet, ReplicaShare, Replicas};
 pub use retry::{ReconnectEvent, ReconnectObserver, RetryPolicy};

@@ -21,7 +21,7 @@ use crate::drivers::Drivers;
 use crate::expiry::{Expiry, Served};
 use crate::local_path::path_bytes;
 use crate::metrics::{MetricsListener, MetricsSettings, ServerFigures};
-use crate::relay::{Deliverer, Relay, RelaySettings};
+use crate::relay::{Deliverer, Relay, RelaySettings, Routes};
 use crate::remote::{Address, DEFAULT_PORT, Listen};
 use crate::security::{
     CurrentRules, Fingerprint, PersonalGate, Reach, ServerSecurity, SettingsReport, Tickets,
@@ -176,6 +176,9 @@ impl ServerBuilder {
         report.note("root", 0, root);
         report.note("tunnel", 0, self.tunnel_rules());
         report.note("tunnel", 0, self.third_party_rules());
+        if let Some(relay) = &self.relay {
+            report.note("relay", 0, relay.check(self.export_names()));
+        }
         let private = self.private_paths();
         let private: Vec<&Path> = private.iter().map(PathBuf::as_path).collect();
         match &self.security {
@@ -264,6 +267,12 @@ impl ServerBuilder {
         self.tunnels.check_third_party(&self.groups())
     }
 
+    fn export_names(&self) -> impl Iterator<Item = &str> {
+        let exports = self.security.as_ref().and_then(|own| own.exports.as_ref());
+        let exports = exports.into_iter().flat_map(|own| &own.export);
+        exports.map(|export| export.name.as_str())
+    }
+
     fn groups(&self) -> BTreeMap<String, Vec<String>> {
         let exports = self.security.as_ref().and_then(|own| own.exports.as_ref());
         exports.map_or_else(BTreeMap::new, |exports| exports.groups.clone())
@@ -323,8 +332,13 @@ impl ServerBuilder {
         let relay = match (&self.relay, &rules) {
             (None, _) => None,
             (Some(settings), Some(rules)) => {
+                settings.check(original.export_names())?;
                 let current = Arc::<CurrentRules>::clone(rules);
-                Some(Arc::new(Relay::open(settings, current)?))
+                let relay = Arc::new(Relay::open(settings, current)?);
+                if !settings.routes.is_empty() {
+                    rules.lay(Arc::new(Routes::new(&relay, &settings.routes)));
+                }
+                Some(relay)
             }
             (Some(_), None) => {
                 let cause = "a relay has to know its users";

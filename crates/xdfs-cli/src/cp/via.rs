@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use xdfs::operations::PlannedFile;
 use xdfs::record::Record;
@@ -18,13 +17,10 @@ use super::{connector, copy_files, tree};
 use crate::console::Console;
 use crate::context::Context;
 use crate::exit_codes::SUCCESS;
-use crate::flags::CpFlags;
+use crate::flags::{CpFlags, PARCEL_LIFE_S};
 use crate::perf::server_only;
 use crate::place::{Place, shown};
 use crate::report::{Label, Reporter, Run, print};
-
-/// How long a relay tries to deliver a file, unless the user says otherwise.
-const LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The file and its way.
 struct Parcel {
@@ -139,8 +135,10 @@ fn plan(
         true => Some(list(context, flags, &source, &relay)?),
         false => None,
     };
-    let life = flags.servers.via.expire.unwrap_or(LIFE).as_secs();
-    let life_s = u32::try_from(life).unwrap_or(u32::MAX);
+    let life = flags.servers.via.expire.map(|life| life.as_secs());
+    let life_s = life.map_or(PARCEL_LIFE_S, |life| {
+        u32::try_from(life).unwrap_or(u32::MAX)
+    });
     if !(1..=PARCEL_LIFE_S_MAX).contains(&life_s) {
         return Err(invalid(
             "the time of --expire has to be from 1 s to 30 days",

@@ -68,7 +68,8 @@ pub(crate) use perf::PerfFlags;
 #[cfg(feature = "gsi")]
 pub(crate) use proxy::{ProxyCommand, ProxyFile, ProxyInitFlags};
 pub(crate) use relay::{
-    AtRelayFlags, LOCAL, RelayCommand, RelayEndFlags, RelayFlags, RelayLsFlags, RelayShowFlags,
+    AtRelayFlags, LOCAL, PARCEL_LIFE_S, RelayCommand, RelayEndFlags, RelayFlags, RelayLsFlags,
+    RelayShowFlags,
 };
 pub(crate) use remotes::RemotesFlags;
 pub(crate) use serve::{ServeFlags, ServeLevelFlag};

@@ -5,15 +5,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueHint};
+use xdfs::doors::HostPort;
 use xdfs::settings::size::parse_size;
 use xdfs::{CopyId, Listen, ParcelState};
 
-use super::serve::{LogLevel, parse_listen};
+use super::serve::{LogLevel, parse_gridftp, parse_listen};
 use super::{SecurityFlags, StackFlags};
 use crate::paths::criteria::parse_age;
 
 /// The relay on this machine.
 pub(crate) const LOCAL: &str = "xdfs://localhost";
+/// How long a relay tries to deliver a file, unless the user or the route says otherwise.
+pub(crate) const PARCEL_LIFE_S: u32 = 7 * 24 * 3600;
 
 /// Take files for other servers, and deliver them when these are up.
 ///
@@ -32,8 +35,16 @@ pub(crate) const LOCAL: &str = "xdfs://localhost";
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     after_help = "\
+The file of --routes:
+  [[route]]
+  name = \"in\"                        # curl -T FILE ftp://relay.example:2811/in/
+  to = \"xdfs://store.example/in/\"
+  overwrite = true                     # replace files there; false: give up what exists there
+  expire = \"7d\"                      # give up what isn't delivered by then
+
 Examples:
   xdfs relay --listen 0.0.0.0 --spool /var/spool/xdfs --connect-to store.example:2799
+  xdfs relay --ftp 0.0.0.0 --spool /var/spool/xdfs --connect-to store.example --routes routes.toml
   xdfs cp --via relay.example big.img xdfs://store.example/in/
   xdfs relay ls xdfs://relay.example"
 )]
@@ -47,6 +58,30 @@ pub(crate) struct RelayFlags {
     /// Port 0 picks a free port. Default: 127.0.0.1:2799.
     #[arg(short, long, value_name = "ADDR", value_parser = parse_listen)]
     pub(crate) listen: Vec<Listen>,
+
+    /// Take files by FTP and GridFTP too, at HOST, HOST:PORT or [IPV6]:PORT.
+    ///
+    /// For ftp clients and globus-url-copy, which leave files in the directories of --routes as at
+    /// any server: the answer that a file was stored comes when it is durable in the spool. Users
+    /// log in as at `xdfs serve --gridftp`: by passwords under TLS, or by GSI. Default:
+    /// 127.0.0.1:2811.
+    #[arg(
+        long,
+        visible_alias = "gridftp",
+        value_name = "ADDR",
+        num_args = 0..=1,
+        default_missing_value = "127.0.0.1:2811",
+        value_parser = parse_gridftp
+    )]
+    pub(crate) ftp: Option<HostPort>,
+
+    /// Directories whose files are delivered to other servers, from a TOML file.
+    ///
+    /// For programs that know nothing of relays, and by any protocol: who may have a file delivered
+    /// to the server of a route, by --connect-to, may leave files in its directory. The file has a
+    /// table for each, as shown below.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) routes: Option<PathBuf>,
 
     /// The directory of the spool; made if it isn't there, for this user only.
     #[arg(long, required = true, value_name = "DIR", value_hint = ValueHint::DirPath)]

@@ -391,7 +391,7 @@ pub(super) fn parse_listen(text: &str) -> Result<Listen, String> {
     }
 }
 
-fn parse_gridftp(text: &str) -> Result<HostPort, String> {
+pub(super) fn parse_gridftp(text: &str) -> Result<HostPort, String> {
     let address = gridftp_address(text);
     address.map_err(|fault| format!("{}; {}", fault.cause, fault.hint))
 }

@@ -36,6 +36,7 @@ mod plain;
 mod proxy;
 mod relay;
 mod resume;
+mod routes;
 mod rules;
 mod security;
 mod shell;

@@ -8,10 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use xdfs_proto::Code;
 use xdfs_proto::relay::ParcelState;
 use xdfs_spool::Spool;
 use xdfs_testkit::wait;
 
+use crate::incoming::put_incoming;
 use crate::scene::{NOW, assert_held, begin, content, finish, id, open, put, save};
 
 /// The directory of the spool that the process writes.
@@ -59,6 +61,13 @@ fn act_alone() {
                             finish(&mut opened, 60_000, &bytes).unwrap();
                             say("late", seed);
                         }
+                        // Announced by its end alone.
+                        2 => {
+                            say("coming", seed);
+                            let pieces = 1 + length(seed) / 3;
+                            put_incoming(&spool, seed, length(seed), pieces).unwrap();
+                            say("held", seed);
+                        }
                         _ => {
                             put(&spool, seed, length(seed)).unwrap();
                             say("held", seed);
@@ -83,6 +92,7 @@ fn act_alone() {
 /// What a process has said.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
+    coming: BTreeSet<u64>,
     held: BTreeSet<u64>,
     begun: BTreeSet<u64>,
     late: BTreeSet<u64>,
@@ -103,6 +113,7 @@ impl Said {
 
     fn of(&mut self, word: &str) -> Option<&mut BTreeSet<u64>> {
         Some(match word {
+            "coming" => &mut self.coming,
             "held" => &mut self.held,
             "begun" => &mut self.begun,
             "late" => &mut self.late,
@@ -120,6 +131,12 @@ impl Said {
     pub(crate) fn check(&self, spool: &Spool) {
         for seed in self.held.difference(&self.ending) {
             assert_held(spool, *seed, length(*seed));
+        }
+        for seed in self.coming.difference(&self.held) {
+            match spool.find("alice", id(*seed)) {
+                Ok(_) => drop(assert_held(spool, *seed, length(*seed))),
+                Err(fault) => assert_eq!(fault.code, Code::NotFound, "{fault}"),
+            }
         }
         for seed in &self.late {
             assert_held(spool, *seed, 90_000);

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod harm;
 #[cfg(test)]
+mod incoming;
+#[cfg(test)]
 mod killed;
 #[cfg(test)]
 mod life;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   RelayStore      a layer of a user's store: takes parcels, and answers calls about them
+//!   Routes          another one, at all doors: a file that is put becomes a parcel
 //!       |
 //!     Relay         the spool, and the attempts of this process
 //!       |
@@ -24,6 +25,8 @@ mod links;
 mod onward;
 mod order;
 mod parcels;
+mod route;
+mod routes;
 mod schedule;
 mod sending;
 mod store;
@@ -35,4 +38,6 @@ pub use calls::new_parcel_id;
 pub(crate) use deliverer::Deliverer;
 pub(crate) use parcels::Relay;
 pub use parcels::RelaySettings;
+pub use route::RelayRoute;
+pub(crate) use routes::Routes;
 pub(crate) use store::RelayStore;

@@ -1,6 +1,6 @@
 //! The spool of a relay, and what this process does with its parcels.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -18,6 +18,7 @@ use super::attempt::{Attempt, Tried, lock};
 use super::clock::Clock;
 use super::links::Links;
 use super::order::Orders;
+use super::route::RelayRoute;
 use super::schedule::Schedule;
 use super::tally::Tally;
 
@@ -30,6 +31,27 @@ pub struct RelaySettings {
     pub bytes_max: Option<u64>,
     /// Most bytes of those of one user; `None` for all of them.
     pub bytes_per_user_max: Option<u64>,
+    /// Directories for programs that know nothing of relays.
+    pub routes: Vec<RelayRoute>,
+}
+
+impl RelaySettings {
+    /// Checks the routes beside exports with these names.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`]: one of them can't be used, or has a name that is taken.
+    pub fn check<'a>(&self, exports: impl Iterator<Item = &'a str>) -> Result<(), Fault> {
+        let mut names: BTreeSet<&str> = exports.map(|name| name.trim_matches('/')).collect();
+        for route in &self.routes {
+            route.check()?;
+            if !names.insert(&route.name) {
+                let cause = "another route or export has the name";
+                let fault = Fault::new(Code::InvalidArgument, "read the routes", cause);
+                return Err(fault.path(&route.name));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Parcels that are looked at for one part of a list: some ten milliseconds.

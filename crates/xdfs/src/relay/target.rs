@@ -51,6 +51,15 @@ fn is_root(place: &RemotePlace) -> bool {
 
 fn parse_server(text: &str) -> Result<RemotePlace, Fault> {
     let place: RemotePlace = text.parse()?;
+    check_server(&place)?;
+    Ok(place)
+}
+
+/// Checks whether a relay can deliver to the server of a place.
+///
+/// # Errors
+/// It isn't one of xDFS by host and port, or the place has secrets in it.
+pub(super) fn check_server(place: &RemotePlace) -> Result<(), Fault> {
     if !matches!(place.address, Address::Host { .. }) || place.stack.is_some() {
         let hint = "write xdfs://HOST/PATH";
         return Err(invalid("a relay delivers to servers of xdfs over TCP").hint(hint));
@@ -60,7 +69,7 @@ fn parse_server(text: &str) -> Result<RemotePlace, Fault> {
         let cause = "the relay logs in at the target by itself";
         return Err(invalid(cause).hint("leave user and ticket out of the URL of the target"));
     }
-    Ok(place)
+    Ok(())
 }
 
 /// The name of the target's server among others.

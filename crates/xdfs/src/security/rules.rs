@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::ServerConfig;
-use xdfs_access::{Access, CurrentAccess, Ongoing, Parts, Tickets};
+use xdfs_access::{Access, CurrentAccess, Ongoing, Parts, StoreLayer, Tickets};
 use xdfs_proto::Fault;
 use xdfs_security::export::Exports;
 use xdfs_security::identity::{Fingerprint, Reloading, ServerIdentity};
@@ -104,6 +104,11 @@ impl CurrentRules {
     /// Fingerprint of the server's key.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         self.rules().identity.fingerprint()
+    }
+
+    /// Lays something over the stores of all users.
+    pub(crate) fn lay(&self, layer: Arc<dyn StoreLayer>) {
+        self.rules().access.lay(layer);
     }
 
     /// Issues tickets.
