@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use xdfs::operations::Matched;
 use xdfs::{
-    Address, Code, Fault, LocalPlace, ReconnectEvent, ReconnectObserver, RemotePlace, Stripes,
-    TransferResult,
+    Address, Code, Fault, LocalPlace, ReconnectEvent, ReconnectObserver, RemotePlace, ReplicaSet,
+    Stripes, TransferResult, TreeStripes,
 };
 
 use crate::client::{RunningCopy, SharedClient};
@@ -106,6 +106,90 @@ impl Connector {
         }
     }
 
+    /// A connector that asks servers for their groups if files are striped.
+    pub(crate) fn with_groups(self) -> Self {
+        if self.stripes.is_none() || self.several.is_some() {
+            return self;
+        }
+        let sessions = self.clone();
+        self.with_several(SeveralSources::new(Vec::new(), move |place| {
+            sessions.connect_source(place)
+        }))
+    }
+
+    /// The place of the group of a server, with the path of `place`: its members move its files
+    /// together. `None` if files aren't striped, or it is no server of xDFS.
+    ///
+    /// # Errors
+    /// The server can't be reached, or is in no group.
+    pub(crate) fn group_of(&self, place: &RemotePlace) -> Result<Option<RemotePlace>, Fault> {
+        let is_host = matches!(place.address, Address::Host { .. });
+        let Some(several) = self.several().filter(|_| is_host && self.stripes.is_some()) else {
+            return Ok(None);
+        };
+        if let Some(group) = several.group_of(place) {
+            return Ok(Some(group));
+        }
+        let client = self.connect(place)?;
+        let set = ReplicaSet::of_target(client.client(), place);
+        self.leave(place, client);
+        let set = set?;
+        self.flags.security.login().share_password(&set.places);
+        Ok(Some(several.add_group(place, set)))
+    }
+
+    /// The groups of the servers that have the ends of a tree. A server that copies within itself
+    /// needs none, nor one whose files go to the data nodes of another, or come from them.
+    ///
+    /// # Errors
+    /// As [`Self::group_of`].
+    pub(crate) fn tree_stripes(
+        &self,
+        source: Option<&RemotePlace>,
+        target: Option<&RemotePlace>,
+    ) -> Result<TreeStripes, Fault> {
+        let session = |place: Option<&RemotePlace>| {
+            let group = match place {
+                Some(place) => self.group_of(place)?,
+                None => None,
+            };
+            let Some(group) = group else {
+                return Ok::<_, Fault>(None);
+            };
+            let session = self.connect(&group)?;
+            let client = Arc::clone(session.client());
+            self.leave(&group, session);
+            Ok(Some(client))
+        };
+        let ends = [source, target];
+        let has_nodes = |end: &&RemotePlace| end.address.traits().stripes;
+        let is_within = source
+            .zip(target)
+            .is_some_and(|(source, target)| source.shares_session(target));
+        if is_within || ends.iter().flatten().any(has_nodes) {
+            return Ok(TreeStripes::default());
+        }
+        Ok(TreeStripes {
+            source: session(source)?,
+            target: session(target)?,
+        })
+    }
+
+    /// Reports sessions with the members of groups, and those that aren't used any more.
+    pub(crate) fn report_members(&self, reporter: &mut Reporter) {
+        if let Some(several) = self.several() {
+            several.sessions(|client| report_session(client, reporter));
+            several.report_dropped(reporter);
+        }
+    }
+
+    /// Reports what the members of groups have moved.
+    pub(crate) fn report_groups(&self, label: &Label, reporter: &mut Reporter) {
+        if let Some(several) = self.several() {
+            several.report_groups(label, reporter);
+        }
+    }
+
     /// The files that several servers have.
     pub(crate) fn several(&self) -> Option<&SeveralSources> {
         self.several.as_deref()
@@ -165,6 +249,8 @@ impl Connector {
         };
         let mut pinned = self.clone();
         pinned.flags.security.pin = Some(pin);
+        // A ticket is for the server that has issued it.
+        pinned.flags.security.ticket_file = None;
         pinned.connect(place)
     }
 
@@ -202,10 +288,10 @@ impl Connector {
     /// Nothing can be read, or nothing was typed.
     pub(crate) fn ask_ahead(&self, place: &RemotePlace) -> Result<(), Fault> {
         let several = self.several.as_ref();
-        let sources = several.map_or(&[][..], |several| several.sources(place));
+        let sources = several.map_or(Vec::new(), |several| several.sources(place));
         // A source that can't be used is reported when the others are used in its place.
         for source in sources {
-            let _ = self.ask_ahead(source);
+            let _ = self.ask_ahead(&source);
         }
         let security = &self.flags.security;
         self.context.ask_ahead(place, security)?;
@@ -320,39 +406,34 @@ pub(crate) fn local_file(path: impl Into<PathBuf>) -> LocalPlace {
 }
 
 /// Refuses stripes where a file would go to no server, and come from none, that can have any.
-/// `of_groups`: those that groups of servers of xDFS send count.
 pub(crate) fn check_stripes(
     context: &Context,
     flags: &StripeFlags,
     (sources, target): (&[OsString], &OsStr),
-    of_groups: bool,
 ) -> Result<(), Fault> {
     if !flags.stripe {
         return Ok(());
     }
     let config = context.config()?;
-    let has_stripes = |word: &OsStr| {
+    let may_have = |word: &OsStr| {
         let place = Place::parse(config, word)?;
-        Ok::<_, Fault>(matches!(place, Place::Remote(place) if place.address.traits().stripes))
+        // Servers of xDFS may be in groups.
+        let may = |place: &RemotePlace| {
+            place.address.traits().stripes || matches!(place.address, Address::Host { .. })
+        };
+        Ok::<_, Fault>(matches!(place, Place::Remote(place) if may(&place)))
     };
-    let speaks_xdfs = |word: &OsStr| {
-        let place = Place::parse(config, word)?;
-        let is_host = |place: &RemotePlace| matches!(place.address, Address::Host { .. });
-        Ok::<_, Fault>(matches!(place, Place::Remote(place) if is_host(&place)))
-    };
-    if has_stripes(target)? || of_groups && speaks_xdfs(target)? {
+    if may_have(target)? {
         return Ok(());
     }
     let mut others = 0;
     for source in sources {
-        let is_of_group = of_groups && speaks_xdfs(source)?;
-        others += usize::from(!is_of_group && !has_stripes(source)?);
+        others += usize::from(!may_have(source)?);
     }
     if others == 0 {
         return Ok(());
     }
-    let cause = "only servers of GridFTP have stripes, and groups of servers of xDFS for single \
-                 files";
+    let cause = "only servers of GridFTP have stripes, and groups of servers of xDFS";
     Err(Fault::new(Code::InvalidArgument, "stripe files", cause)
         .hint("leave out --stripe: with xDFS, -n is the number of channels"))
 }

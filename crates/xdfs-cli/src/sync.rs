@@ -252,10 +252,11 @@ fn sync(
 ) -> Result<SyncResult, Fault> {
     let config = context.config()?;
     let words = (std::slice::from_ref(&flags.source), &*flags.target);
-    check_stripes(context, &flags.stripe, words, false)?;
+    check_stripes(context, &flags.stripe, words)?;
     let connector = Connector::new(context.clone(), flags.session.comparing(flags.digest));
     let connector = connector.striped(flags.stripe.stripes(false));
     let connector = connector.for_words([&flags.source, &flags.target]);
+    let connector = connector.with_groups();
     let flags = &SyncFlags {
         source: connector.word_of(&flags.source)?,
         ..flags.clone()
@@ -268,9 +269,19 @@ fn sync(
     let origins = Origins::new(&connector, flags.between.into());
     let interrupt = context.interrupt()?;
     interrupt.orderly(true);
-    let options = options(config, server, flags, label, &interrupt)?;
+    let mut options = options(config, server, flags, label, &interrupt)?;
+    if !flags.dry_run {
+        options.tree.stripes = match &route {
+            SyncDirection::Up(_, target) => connector.tree_stripes(None, Some(target)),
+            SyncDirection::Down(source, _) => connector.tree_stripes(Some(source), None),
+            SyncDirection::Between(source, target) => {
+                connector.tree_stripes(Some(source), Some(target))
+            }
+        }?;
+    }
     let mut observer = |event: TreeEvent<'_>| {
         report_session(&client, reporter);
+        connector.report_members(reporter);
         match event {
             TreeEvent::Progress(result) => reporter.tree_progress(label, result),
             TreeEvent::Failed { path, fault } => reporter.tree_failure(label, path, fault),
@@ -305,5 +316,6 @@ fn sync(
     };
     origins.report(reporter);
     report_session(&client, reporter);
+    connector.report_groups(label, reporter);
     result.map_err(|fault| session::lost_with_ssh(fault, &interrupt))
 }

@@ -159,7 +159,9 @@ pub use queue::{FileCopy, Queue, QueueOptions};
 pub use registry::register_scheme;
 pub use relay::{RelayRoute, RelaySettings, new_parcel_id};
 pub use remote::{Address, DEFAULT_PORT, Invitation, Listen, RemotePlace};
-pub use replicas::{FileVersion, ReplicaLog, ReplicaSet, ReplicaShare, Replicas};
+pub use replicas::{
+    FileVersion, ReplicaLog, ReplicaSet, ReplicaShare, Replicas, STRIPED_BYTES_MIN,
+};
 pub use retry::{ReconnectEvent, ReconnectObserver, RetryPolicy};
 pub use scheme::{
     LoginBy, OpenPlace, Opening, Paths, PlaceRequest, PlaceSetting, PlaceSettings,
@@ -174,6 +176,7 @@ pub use transfer::{LocalPlace, Transfer, TransferOptions, TransferRoute};
 pub use tree::{
     Compare, DeletionConsent, DeletionRisk, Durability, FileLimits, Filter, FilterRule,
     GatheredTree, PendingSmallFiles, SmallFile, SmallSource, SyncOptions, SyncResult, TreeOptions,
+    TreeStripes,
 };
 pub use tune::{
     KernelLimits, MeasuredPath, TuneAdvice, TuneEnd, TuneOptions, TunePhase, TuneReport,

@@ -24,10 +24,10 @@ use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
 use crate::log::start_log;
 use crate::place::shown;
-use crate::report::{Reporter, Run};
+use crate::report::{Label, Reporter, Run};
 use crate::session::{Connector, check_stripes};
 use origins::Origins;
-use plan::PlannedCopy;
+use plan::{Groups, PlannedCopy};
 
 /// Runs the command and returns the exit code.
 pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
@@ -46,7 +46,7 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     let connector = several::connector(connector, &expanded, files);
     let words = (&flags.places.sources[..], &*flags.places.target);
     let is_tree = flags.recursive || flags.archive || flags.files_from.is_some();
-    let sources = check_stripes(context, &flags.stripe, words, !is_tree);
+    let sources = check_stripes(context, &flags.stripe, words);
     let sources = sources.and_then(|()| expand::expand_sources(&connector, &mut expanded));
     let count = expanded.places.sources.len() + files.len();
     let many = count > 1;
@@ -74,7 +74,7 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     let flags = &expanded;
     if is_tree {
         let sources = several.and(sources);
-        return run_trees(&connector, context, flags, many, sources);
+        return run_trees(&connector.with_groups(), context, flags, many, sources);
     }
     let origins = Origins::new(&connector, flags.servers.between.into());
     let planned = several.and_then(|several| {
@@ -82,7 +82,9 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
         let places = connector.several().into_iter().flat_map(|own| own.places());
         let several: Vec<_> = several.iter().zip(places).collect();
         let target = connector.several().and_then(|own| own.target());
-        plan::plan(context.config()?, flags, (many, &several, target), &origins)
+        let groups = target.map_or(Groups::None, Groups::Target);
+        let config = context.config()?;
+        plan::plan(config, flags, (many, &several), &groups, &origins)
     });
     let bytes = planned.as_ref().ok().and_then(|jobs| {
         jobs.iter()
@@ -151,7 +153,14 @@ fn run_list(connector: &Connector, context: &Context, flags: &CpFlags, list: &Pa
         reporter.failure(None, &fault);
         return reporter.finish();
     }
-    if let Err(fault) = pairs::run(connector, context, flags, list, &mut reporter) {
+    let connector = &connector.clone().with_groups();
+    let copied = pairs::run(connector, context, flags, list, &mut reporter);
+    let all = Label {
+        source: String::new(),
+        target: shown(list.as_os_str()),
+    };
+    connector.report_groups(&all, &mut reporter);
+    if let Err(fault) = copied {
         reporter.failure(None, &fault);
     }
     reporter.finish()
@@ -181,7 +190,9 @@ fn run_trees(
         let jobs = if files.places.sources.is_empty() {
             Vec::new()
         } else {
-            plan::plan(context.config()?, &files, (many, &[], None), &origins)?
+            let groups = striped::groups(connector, &files)?;
+            let config = context.config()?;
+            plan::plan(config, &files, (many, &[]), &groups, &origins)?
         };
         Ok((trees, jobs))
     });
@@ -218,6 +229,11 @@ fn run_trees(
         }
         copy_files(connector, &files, jobs, &origins, &interrupt, &mut reporter)
     });
+    let all = Label {
+        source: String::new(),
+        target: shown(&flags.places.target),
+    };
+    connector.report_groups(&all, &mut reporter);
     if let Err(fault) = copied {
         reporter.failure(None, &fault);
     }

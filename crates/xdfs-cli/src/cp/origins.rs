@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use xdfs::{Code, Fault, RemotePlace, ServerFile, Way};
+use xdfs::{Answer, Call, Code, Fault, RemotePlace, ServerFile, Way};
 
 use crate::client::SharedClient;
 use crate::report::Reporter;
@@ -45,6 +45,19 @@ impl Origins {
         let client = self.connector.connect(place)?;
         open.push((place.clone(), client.clone()));
         Ok(client)
+    }
+
+    /// The bytes of a file; `None` if it can't be looked at, so that its copy says why.
+    pub(crate) fn bytes_of(&self, place: &RemotePlace) -> Option<u64> {
+        let client = self.connect(place).ok()?;
+        let look = Call::Stat {
+            path: place.path.clone(),
+            follow: true,
+        };
+        match client.call(look) {
+            Ok(Answer::Attributes(found)) => Some(found.size),
+            _ => None,
+        }
     }
 
     /// A file or a tree of a server, as a source.

@@ -15,7 +15,7 @@ use xdfs::{Code, Fault, TransferRoute};
 
 use super::origins::Origins;
 use super::plan::{self, PlannedCopy};
-use super::{chosen, copy_files, expand, retries_of, several, tree};
+use super::{chosen, copy_files, expand, retries_of, several, striped, tree};
 use crate::context::Context;
 use crate::flags::{CpFlags, Places};
 use crate::interrupt::Interrupt;
@@ -160,7 +160,7 @@ impl Run<'_> {
             .iter()
             .try_for_each(|word| several::refuse(word))?;
         let words = (&flags.places.sources[..], &*flags.places.target);
-        check_stripes(self.context, &flags.stripe, words, false)?;
+        check_stripes(self.context, &flags.stripe, words)?;
         let Sessions { connector, origins } = self.sessions_for(&flags.places)?;
         expand::expand_sources(&connector, &mut flags)?;
         let many = flags.places.sources.len() > 1;
@@ -177,7 +177,9 @@ impl Run<'_> {
                 return Ok(Vec::new());
             }
         }
-        let jobs = plan::plan(self.context.config()?, &flags, (many, &[], None), &origins)?;
+        let groups = striped::groups(&connector, &flags)?;
+        let config = self.context.config()?;
+        let jobs = plan::plan(config, &flags, (many, &[]), &groups, &origins)?;
         if jobs.iter().any(|job| job.is_stream()) {
             let cause = "a standard stream can't be in a list";
             return Err(Fault::new(Code::InvalidArgument, OPERATION, cause)
@@ -207,8 +209,12 @@ impl Run<'_> {
 
     /// Queues a copy. Those to one target are made in the order of the list, one after the other.
     fn add(&mut self, job: PlannedCopy) -> Result<(), Fault> {
+        let several = self.sessions.connector.several();
+        // A group writes to the server that is named.
+        let named = several.and_then(|several| several.named(&job.server));
+        let server = named.as_ref().unwrap_or(&job.server);
         let target = match &job.route {
-            TransferRoute::Upload { .. } => Some((&job.server.address, &job.server.user)),
+            TransferRoute::Upload { .. } => Some((&server.address, &server.user)),
             TransferRoute::Download { .. } => None,
         };
         let shown = format!("{target:?} {}", job.label.target);

@@ -1,6 +1,7 @@
 //! Plans the copies of a command line: one [`PlannedCopy`] per file, or a refusal.
 //!
-//! It inspects local paths (directory or file, length), and never uses the network.
+//! It inspects local paths (directory or file, length), and uses the network only for groups of
+//! servers.
 
 use std::ffi::OsString;
 use std::ops::Deref;
@@ -8,14 +9,14 @@ use std::ops::Deref;
 use xdfs::operations::path::{ends_with_separator, file_name};
 use xdfs::operations::{DownloadTarget, PlannedFile, check_names};
 use xdfs::settings::ClientConfig;
-use xdfs::{Code, Fault, LocalPlace, RemotePlace};
+use xdfs::{Code, Fault, LocalPlace, RemotePlace, STRIPED_BYTES_MIN};
 
 use super::origins::{Origins, check_removal};
 use super::several::SeveralFile;
 use crate::flags::CpFlags;
 use crate::place::{Place, check_meant_here, shown};
 use crate::report::Label;
-use crate::session;
+use crate::session::{self, Connector};
 
 /// One file to copy.
 #[derive(Clone, Debug)]
@@ -63,19 +64,46 @@ fn invalid(cause: impl Into<String>) -> Fault {
     Fault::new(Code::InvalidArgument, "plan the copy", cause)
 }
 
-/// The fewest bytes of a file that several servers write: a smaller one would be a single part.
-const STRIPED_BYTES_MIN: u64 = 4 << 20;
+/// The groups that the servers of a command are in.
+pub(super) enum Groups<'a> {
+    /// None, or those whose files are sets already.
+    None,
+    /// The group of the target, by its place.
+    Target(&'a RemotePlace),
+    /// Any, which servers are asked for.
+    Any(&'a Connector),
+}
+
+impl Groups<'_> {
+    /// The place of the group that writes to a server.
+    fn writing(&self, server: &RemotePlace) -> Result<Option<RemotePlace>, Fault> {
+        match self {
+            Self::None => Ok(None),
+            Self::Target(place) => Ok(Some(RemotePlace::clone(place))),
+            Self::Any(connector) => connector.group_of(server),
+        }
+    }
+
+    /// The place of the group that sends a file of a server.
+    fn sending(&self, server: &RemotePlace) -> Result<Option<RemotePlace>, Fault> {
+        match self {
+            Self::Any(connector) => connector.group_of(server),
+            Self::None | Self::Target(_) => Ok(None),
+        }
+    }
+}
 
 /// Plans the copies; with `many` the target is a directory. `several` are files of several servers,
-/// with the places of their sets, and `striped` is the place of servers that write the target
-/// together.
+/// with the places of their sets.
 ///
 /// # Errors
-/// The command as a whole is invalid, or the local target directory doesn't exist.
+/// The command as a whole is invalid, or the local target directory doesn't exist; or a server is
+/// in no group.
 pub(super) fn plan(
     config: &ClientConfig,
     flags: &CpFlags,
-    (many, several, striped): (bool, &[(&SeveralFile, &RemotePlace)], Option<&RemotePlace>),
+    (many, several): (bool, &[(&SeveralFile, &RemotePlace)]),
+    groups: &Groups<'_>,
     origins: &Origins,
 ) -> Result<Vec<PlannedCopy>, Fault> {
     let parse = |word: &OsString| Place::parse(config, word);
@@ -105,8 +133,17 @@ pub(super) fn plan(
     match target {
         Place::Remote(server) => {
             let target_text = shown(&flags.places.target);
+            // Data nodes of a source have stripes already.
+            let has_nodes = |source: &Place| match source {
+                Place::Remote(place) => place.address.traits().stripes,
+                _ => false,
+            };
+            let group = match sources.iter().any(has_nodes) {
+                true => None,
+                false => groups.writing(&server)?,
+            };
             // The servers for so many bytes.
-            let server_of = |bytes: Option<u64>| match striped {
+            let server_of = |bytes: Option<u64>| match &group {
                 Some(all) if bytes.is_some_and(|bytes| bytes >= STRIPED_BYTES_MIN) => all,
                 _ => &server,
             };
@@ -116,7 +153,18 @@ pub(super) fn plan(
                         check_removal(flags.remove_source, [place, &server])?;
                         let login = flags.session.security.login();
                         login.check_one_password([place, &server])?;
-                        let copy = PlannedFile::between(&origins.file(place), &server, many);
+                        let stays =
+                            place.shares_session(&server) || server.address.traits().stripes;
+                        let from = match stays {
+                            true => None,
+                            false => groups.sending(place)?,
+                        };
+                        let bytes = match &group {
+                            Some(_) if !stays => origins.bytes_of(place),
+                            _ => None,
+                        };
+                        let file = origins.file(from.as_ref().unwrap_or(place));
+                        let copy = PlannedFile::between(&file, server_of(bytes), many);
                         copy.map_err(|fault| fault.path(text.as_bytes()))?
                     }
                     Place::Standard => PlannedFile::upload_stream(&server)?,
@@ -162,6 +210,8 @@ pub(super) fn plan(
                 .zip(texts)
                 .map(|(source, text)| match source {
                     Place::Remote(server) => {
+                        let group = groups.sending(server)?;
+                        let server = group.as_ref().unwrap_or(server);
                         let copy = PlannedFile::download(server, &target);
                         let copy = copy.map_err(|fault| fault.path(text.as_bytes()))?;
                         Ok(PlannedCopy::to_here(copy, text))
@@ -237,7 +287,6 @@ mod tests {
     use super::*;
     use crate::context::Context;
     use crate::flags::{Cli, Command};
-    use crate::session::Connector;
 
     fn flags(words: &[&str]) -> CpFlags {
         let line = ["xdfs", "cp"].iter().chain(words);
@@ -251,7 +300,13 @@ mod tests {
         let connector = Connector::new(Context::new(true), flags.session.clone());
         let origins = Origins::new(&connector, Way::Any);
         let many = flags.places.sources.len() > 1;
-        plan(&ClientConfig::default(), flags, (many, &[], None), &origins)
+        plan(
+            &ClientConfig::default(),
+            flags,
+            (many, &[]),
+            &Groups::None,
+            &origins,
+        )
     }
 
     fn refusal(words: &[&str]) -> Fault {

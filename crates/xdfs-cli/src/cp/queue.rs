@@ -226,16 +226,33 @@ fn copy_stream(
         Ok(result) => reporter.file_done(&job.label, result),
         Err(fault) if is_unread(&fault) => reporter.file_unread(),
         Err(fault) => {
-            let fault = with_directory(explained(fault, Again::Never, Some(&job.route)), Some(job));
+            let fault = explained(fault, Again::Never, Some(&job.route));
+            let fault = with_directory(fault, Some(job), sessions);
             reporter.failure(Some(&job.label), &fault);
         }
     }
 }
 
 /// Adds how to make the directory of the target if it isn't there.
-fn with_directory(fault: Fault, job: Option<&PlannedCopy>) -> Fault {
+fn with_directory(fault: Fault, job: Option<&PlannedCopy>, sessions: &Sessions) -> Fault {
     match job.map(|job| (&job.server, &job.route)) {
-        Some((server, TransferRoute::Upload { to, .. })) => missing::hinted(fault, server, to),
+        Some((server, TransferRoute::Upload { to, .. })) => {
+            let several = sessions.connector.several();
+            let Some(named) = several.and_then(|several| several.named(server)) else {
+                return missing::hinted(fault, server, to);
+            };
+            // The group answers for its members.
+            let there = Fault {
+                side: Side::Remote,
+                machine: Some(named.address.machine()),
+                ..fault.clone()
+            };
+            let hinted = missing::hinted(there, &named, to);
+            match hinted.hint == fault.hint {
+                true => fault,
+                false => hinted,
+            }
+        }
         _ => fault,
     }
 }
@@ -288,7 +305,8 @@ impl QueueReporter<'_> {
                     let job = number.and_then(|number| self.job(number));
                     let again = job.map_or(Again::Resumes, |job| self.sessions.again(job));
                     let route = job.map(|job| &job.route);
-                    let fault = with_directory(explained(fault, again, route), job);
+                    let fault = explained(fault, again, route);
+                    let fault = with_directory(fault, job, &self.sessions);
                     self.reporter.failure(Some(&label), &fault);
                 }
             }

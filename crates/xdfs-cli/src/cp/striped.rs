@@ -1,8 +1,11 @@
 //! Sources of `xdfs cp --stripe` that all members of a group of servers send together, and its
 //! target that they write together.
 
+use std::ffi::OsString;
+
 use xdfs::{Address, Code, Fault, RemotePlace, ReplicaSet};
 
+use super::plan::Groups;
 use super::several::SeveralFile;
 use crate::flags::CpFlags;
 use crate::place::{Place, shown};
@@ -61,6 +64,15 @@ pub(super) fn target(connector: &Connector, flags: &CpFlags) -> Result<Option<Re
         Place::Remote(place) if matches!(place.address, Address::Host { .. }) => place,
         _ => return Ok(None),
     };
+    // Then it is the source that has stripes.
+    let has_nodes = |word: &OsString| {
+        let place = Place::parse(config, word);
+        matches!(place, Ok(Place::Remote(place)) if place.address.traits().stripes)
+    };
+    let words = &flags.places.sources;
+    if !words.is_empty() && words.iter().all(has_nodes) {
+        return Ok(None);
+    }
     check(flags)?;
     if flags.dry_run {
         return Err(refusal("--dry-run"));
@@ -68,7 +80,29 @@ pub(super) fn target(connector: &Connector, flags: &CpFlags) -> Result<Option<Re
     let client = connector.connect(&place)?;
     let set = ReplicaSet::of_target(client.client(), &place);
     connector.leave(&place, client);
-    set.map(Some)
+    let set = set?;
+    connector.flags.security.login().share_password(&set.places);
+    Ok(Some(set))
+}
+
+/// The groups of the servers of a list, or of the files beside trees.
+///
+/// # Errors
+/// The command can't be done with stripes.
+pub(super) fn groups<'a>(connector: &'a Connector, flags: &CpFlags) -> Result<Groups<'a>, Fault> {
+    if !flags.stripe.stripe || flags.dry_run {
+        return Ok(Groups::None);
+    }
+    let config = connector.context.config()?;
+    let mut words = flags.places.sources.iter().chain([&flags.places.target]);
+    let is_host = |word: &OsString| {
+        let place = Place::parse(config, word);
+        matches!(place, Ok(Place::Remote(place)) if matches!(place.address, Address::Host { .. }))
+    };
+    if words.any(is_host) {
+        check(flags)?;
+    }
+    Ok(Groups::Any(connector))
 }
 
 /// The file at the members of the group of a server; `None` if there is no such file.
@@ -79,11 +113,18 @@ fn set_of(connector: &Connector, place: &RemotePlace) -> Result<Option<ReplicaSe
     let client = connector.connect(place)?;
     let set = ReplicaSet::of_group(client.client(), place);
     connector.leave(place, client);
-    set
+    let set = set?;
+    if let Some(set) = &set {
+        connector.flags.security.login().share_password(&set.places);
+    }
+    Ok(set)
 }
 
 /// Refuses what makes no sense with stripes.
-fn check(flags: &CpFlags) -> Result<(), Fault> {
+///
+/// # Errors
+/// The command has such a flag.
+pub(super) fn check(flags: &CpFlags) -> Result<(), Fault> {
     let refused = [
         (flags.remove_source, "--remove-source"),
         (flags.servers.detach, "--detach"),

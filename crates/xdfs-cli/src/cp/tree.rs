@@ -8,12 +8,13 @@ use xdfs::operations::{ListedPaths, Removal, no_directory};
 use xdfs::settings::SessionSettings;
 use xdfs::{
     Answer, Attributes, Call, Client, Code, Fault, FileKind, Filter, RemotePlace, ServerFile,
-    TransferParameters, TreeEvent, TreeOptions, TreeResult,
+    TransferParameters, TreeEvent, TreeOptions, TreeResult, TreeStripes,
 };
 
 use super::list;
 use super::origins::{Origins, check_removal};
 use super::removal::{SourceRemoval, path_at, path_here};
+use super::striped;
 use crate::client::SharedClient;
 use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
@@ -287,9 +288,13 @@ fn copy_one(
     };
     let mut label = tree.label.clone();
     let settings = connector.context.config()?.session(&tree.server);
-    let options = options(settings, flags, &selection.filter, interrupt);
+    let options = TreeOptions {
+        stripes: stripes_of(connector, flags, tree)?,
+        ..options(settings, flags, &selection.filter, interrupt)
+    };
     let mut observer = |event: TreeEvent<'_>| {
         report_session(&client, reporter);
+        connector.report_members(reporter);
         match event {
             TreeEvent::Target(target) => {
                 label = tree.label.landed(named, target);
@@ -331,6 +336,24 @@ fn copy_one(
     connector.leave(&tree.server, client);
     let result = result.map_err(|fault| session::lost_with_ssh(fault, interrupt))?;
     Ok((label, left_out_count, result))
+}
+
+/// The groups of servers that move the large files of a tree.
+fn stripes_of(connector: &Connector, flags: &CpFlags, tree: &Tree) -> Result<TreeStripes, Fault> {
+    if flags.dry_run || !flags.stripe.stripe {
+        return Ok(TreeStripes::default());
+    }
+    let stripes = match &tree.route {
+        TreeDirection::Upload(_) => connector.tree_stripes(None, Some(&tree.server)),
+        TreeDirection::Download(_) => connector.tree_stripes(Some(&tree.server), None),
+        TreeDirection::Between(file) => {
+            connector.tree_stripes(Some(file.place()), Some(&tree.server))
+        }
+    }?;
+    if stripes.source.is_some() || stripes.target.is_some() {
+        striped::check(flags)?;
+    }
+    Ok(stripes)
 }
 
 /// The removal of the source of a tree that was copied.
@@ -395,6 +418,7 @@ pub(super) fn options(
         count_source: flags.output.shows_progress(),
         reconnect_observer: session::reconnect_observer(flags.output, retry.retries_max, interrupt),
         retry,
+        ..TreeOptions::default()
     }
 }
 

@@ -21,9 +21,9 @@ pub(crate) struct StripeFlags {
     /// node. Files go to addresses that the server tells, and come from them: only its own address
     /// is believed, and those of --stripe-nodes.
     ///
-    /// With xdfs:// the members of the server's group (xdfs serve --group) send single files
-    /// together, and write them together; -n is the number of channels to each. One that is in no
-    /// group is an error.
+    /// With xdfs:// the members of the server's group (xdfs serve --group) send each file together,
+    /// and write it together; of a tree or a list those of 4 MiB and more. -n is the number of
+    /// channels to each member. A server that is in no group is an error.
     #[arg(long)]
     pub(crate) stripe: bool,
 

@@ -107,7 +107,11 @@ mod sshftp_client;
 mod stacks;
 #[cfg(target_os = "linux")]
 mod stripes;
+#[cfg(target_os = "linux")]
 mod stripes_apart;
+#[cfg(target_os = "linux")]
+mod stripes_trees;
+#[cfg(target_os = "linux")]
 mod stripes_up;
 mod support;
 #[cfg(unix)]

@@ -2,7 +2,7 @@
 //! path of its own, which are killed, stopped, and given other files, keys and lists.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -37,10 +37,20 @@ pub(crate) fn own_program(here: &Place) -> Command {
 }
 
 fn start_server(here: &Place, place: &Place, more: &[&str]) -> Server {
+    start_server_as(here, place, more, |_| ())
+}
+
+fn start_server_as(
+    here: &Place,
+    place: &Place,
+    more: &[&str],
+    prepare: impl FnOnce(&mut Command),
+) -> Server {
     let config = place.here("xdfs.toml");
     let flags = [&["--config", &*config], more].concat();
     Server::start_as(&here.root(), &flags, |mut serve| {
         serve.env("XDFS_CONFIG_DIR", here.here("config"));
+        prepare(&mut serve);
         serve
     })
 }
@@ -74,6 +84,21 @@ impl Scene {
     ) -> Self {
         let here = Place::new();
         std::fs::create_dir(here.here("config")).unwrap();
+        Self::at(here, count, change)
+    }
+
+    /// Another group, with the same users.
+    pub(crate) fn beside(other: &Self, count: usize) -> Self {
+        let here = Place::new();
+        symlink(other.here.here("config"), here.here("config")).unwrap();
+        Self::at(here, count, |_, _| ())
+    }
+
+    fn at(
+        here: Place,
+        count: usize,
+        change: impl Fn(usize, &mut (PathBuf, String, String)),
+    ) -> Self {
         let mut members: Vec<_> = (0..count)
             .map(|_| {
                 let place = Place::new();
@@ -128,9 +153,23 @@ impl Scene {
 
     /// Starts a member that was killed.
     pub(crate) fn restart(&mut self, number: usize) {
+        self.restart_as(number, true, |_| ());
+    }
+
+    /// Starts a member that was killed, in a group or as a server that knows none.
+    pub(crate) fn restart_as(
+        &mut self,
+        number: usize,
+        is_in_group: bool,
+        prepare: impl FnOnce(&mut Command),
+    ) {
         let member = &mut self.members[number];
         let group = member.place.here("group.toml");
-        member.server = start_server(&self.here, &member.place, &["--group", &group]);
+        let flags: &[&str] = match is_in_group {
+            true => &["--group", &group],
+            false => &[],
+        };
+        member.server = start_server_as(&self.here, &member.place, flags, prepare);
         let address = member.server.addresses[0].parse().unwrap();
         member.proxy.set_target(address);
     }
@@ -302,9 +341,9 @@ fn a_file_that_is_changed_meanwhile_is_not_published() {
     let scene = Scene::new(3).limited(2_000_000);
     let before = content(506, SIZE);
     scene.put(&before);
+    let expected = content(507, SIZE);
     let mut client = scene.start(&[]);
     client.wait_for_bytes(6 << 20);
-    let expected = content(507, SIZE);
     let name = scene.here.remote("file");
     let file = File::options().write(true).open(name).unwrap();
     let time = file.metadata().unwrap().modified().unwrap();
@@ -381,14 +420,6 @@ fn what_makes_no_sense_with_stripes_is_refused() {
         run.fails(2, &[flag.split('=').next().unwrap()]);
     }
     let directory = url.trim_end_matches("file");
-    for args in [
-        &["cp", "-r", "--stripe", directory, &target][..],
-        &["sync", "--stripe", directory, &target],
-    ] {
-        scene
-            .run(args)
-            .fails(2, &["groups of servers of xDFS for single files"]);
-    }
     let missing = format!("{directory}none");
     scene
         .run(&["cp", "--stripe", &missing, &target])

@@ -256,7 +256,8 @@ fn what_can_not_be_written_in_stripes_is_refused() {
     // A directory that isn't there.
     let missing = format!("{}none/file", url.trim_end_matches("file"));
     let run = scene.run(&["cp", "--stripe", &source, &missing]);
-    run.fails(4, &["no such file"]);
+    let hint = format!("mkdir -p {}none", url.trim_end_matches("file"));
+    run.fails(4, &["no such directory", &hint]);
     assert_eq!(names(scene.here.root()), [] as [&str; 0]);
 }
 

@@ -229,6 +229,7 @@ fn tree_options() -> impl Strategy<Value = TreeOptions> {
             journal,
             count_source,
             retry,
+            stripes: crate::TreeStripes::default(),
             reconnect_observer: crate::retry::ReconnectObserver::default(),
         }
     })
@@ -301,6 +302,8 @@ fn assert_same_tree(a: &TreeOptions, b: &TreeOptions) {
         journal,
         count_source,
         retry,
+        // Sessions.
+        stripes: _,
         // Code.
         reconnect_observer: _,
     } = a;

@@ -50,25 +50,38 @@ impl ReplicaSet {
         }))
     }
 
-    /// The members of the group of a server as those that write a file there together, that server
-    /// before the others; `client` has the session with it. It is the one that publishes the file.
+    /// The members of the group of a server as those that move any files together, at and beneath
+    /// the path of the place: that server before the others; `client` has the session with it. It
+    /// is the one that publishes what they write.
     ///
     /// # Errors
     /// The server is in no group, or the session has ended.
     pub fn of_target(client: &Client, place: &RemotePlace) -> Result<Self, Fault> {
         let path = client.absolute(&place.path);
-        // There may be no such file yet.
-        let parent = path.iter().rposition(|byte| *byte == b'/');
-        let parent = &path[..parent.unwrap_or(0)];
-        let parent = if parent.is_empty() { b"/" } else { parent };
+        let mut above = &path[..];
+        let places = loop {
+            let is_root = above.is_empty() || above == b"/";
+            match members(client, place, if is_root { b"/" } else { above }) {
+                // There may be no such file yet, and no such directory.
+                Err(fault) if !is_root && is_missing(&fault) => {
+                    let parent = above.iter().rposition(|byte| *byte == b'/');
+                    above = &above[..parent.unwrap_or(0)];
+                }
+                places => break places?,
+            }
+        };
         Ok(Self {
-            places: members(client, place, parent)?,
+            places,
             name: Vec::new(),
             length: None,
             digest: None,
             version: None,
         })
     }
+}
+
+fn is_missing(fault: &Fault) -> bool {
+    matches!(fault.code, Code::NotFound | Code::NotDirectory)
 }
 
 /// The members of the group of a server, that server before the others, each with the path of

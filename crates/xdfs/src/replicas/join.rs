@@ -15,6 +15,7 @@ use xdfs_proto::{ChecksumValue, Code, Fault, Retry};
 use super::set::{ReplicaLog, ReplicaSet};
 use super::version::FileVersion;
 use crate::client::Client;
+use crate::paths::last_part;
 use crate::remote::RemotePlace;
 
 /// Sources that are used at once. More would hardly be faster than the line of this side, and each
@@ -65,6 +66,8 @@ pub(super) struct Sources {
     has_file: bool,
     /// By number of the source.
     clients: Arc<Mutex<Vec<Option<Arc<Client>>>>>,
+    /// Held while the session with a source is opened: several files need one session.
+    opening: Arc<[Mutex<()>]>,
 }
 
 /// A source with a session.
@@ -84,6 +87,7 @@ impl Sources {
     ) -> Self {
         Self {
             clients: Arc::new(Mutex::new(vec![None; set.places.len()])),
+            opening: set.places.iter().map(|_| Mutex::default()).collect(),
             set,
             log,
             connect,
@@ -92,11 +96,33 @@ impl Sources {
         }
     }
 
-    /// The same, as members that are to write the file.
-    pub(super) fn writing(self) -> Self {
+    /// The members of a group, for a file of theirs that is to be written.
+    pub(super) fn writing(&self, path: &[u8]) -> Self {
+        self.of_file(path, None, self.set.places.len())
+    }
+
+    /// The first `count` members of a group, for a file that they have in this version.
+    pub(super) fn reading(&self, path: &[u8], version: FileVersion, count: usize) -> Self {
+        self.of_file(path, Some(version), count)
+    }
+
+    fn of_file(&self, path: &[u8], version: Option<FileVersion>, count: usize) -> Self {
+        let places = self.set.places.iter().take(count).map(|place| RemotePlace {
+            path: path.to_vec(),
+            ..place.clone()
+        });
+        let set = ReplicaSet {
+            places: places.collect(),
+            name: last_part(path),
+            length: version.map(|version| version.size),
+            digest: None,
+            version,
+        };
         Self {
-            has_file: false,
-            ..self
+            log: self.log.of_file(&set, AGAIN),
+            set: Arc::new(set),
+            has_file: version.is_some(),
+            ..self.clone()
         }
     }
 
@@ -128,18 +154,23 @@ impl Sources {
         fault.at(&place.address.machine())
     }
 
+    /// The open session with a source, or another one.
+    pub(super) fn client(&self, number: usize) -> Result<Arc<Client>, Fault> {
+        let opening = self.opening[number].lock();
+        let _opening = opening.unwrap_or_else(PoisonError::into_inner);
+        let open = self.clients()[number].clone();
+        if let Some(client) = open.filter(|client| client.ended().is_none()) {
+            return Ok(client);
+        }
+        let client = (self.connect)(&self.set.places[number])?;
+        self.clients()[number] = Some(Arc::clone(&client));
+        Ok(client)
+    }
+
     /// Looks at a source, in the open session with it or in another one.
     pub(super) fn join(&self, number: usize) -> Result<Joined, Fault> {
         let place = &self.set.places[number];
-        let open = self.clients()[number].clone();
-        let client = match open.filter(|client| client.ended().is_none()) {
-            Some(client) => client,
-            None => {
-                let client = (self.connect)(place)?;
-                self.clients()[number] = Some(Arc::clone(&client));
-                client
-            }
-        };
+        let client = self.client(number)?;
         if !self.has_file {
             let found = unknown();
             return Ok(Joined {
@@ -311,6 +342,12 @@ impl Joining {
             sender,
             joined,
         };
+        // Members that another file of theirs has dropped.
+        for number in 0..joining.sources.set.places.len() {
+            if joining.sources.log.is_dropped(number) {
+                joining.try_again(number);
+            }
+        }
         let at_once = match joining.sources.are_members() {
             true => MEMBERS_AT_ONCE,
             false => AT_ONCE,

@@ -18,19 +18,21 @@
 //! after its source has reported, since it came, the version that is known beforehand. [`group`]
 //! makes such sets.
 //!
-//! Members of a group also write one file together. [`striped`] is the store in front of that: the
-//! copy is one into a place in this process, as a set of sources is one from such a place. The
-//! thread of [`spread`] gives parts of the file to all members, and has that member which opened
-//! the file take in what they have written.
+//! Members of a group also write one file together. [`striped`] is the store in front of a group,
+//! for any of its files and both ways: a copy is one into or from a place in this process, as one
+//! of a set of sources is. The thread of [`spread`] gives parts of a file to all members, and has
+//! that member which opened the file take in what they have written.
 //!
 //! [`set`] has what callers use, [`window`] which ranges are taken from where, [`agreement`] the
 //! comparison; both without input and output. [`fetch`] is the thread, [`place`] the store in front
-//! of it, and [`resumed`] compares what an earlier attempt has left.
+//! of it, and [`resumed`] compares what an earlier attempt has left; [`open_files`] has what both
+//! need of a file.
 
 mod agreement;
 mod fetch;
 mod group;
 mod join;
+mod open_files;
 mod pace;
 mod place;
 mod resumed;
@@ -46,4 +48,5 @@ mod window;
 
 pub use self::scheme::Replicas;
 pub use self::set::{ReplicaLog, ReplicaSet, ReplicaShare};
+pub use self::striped::STRIPED_BYTES_MIN;
 pub use self::version::FileVersion;

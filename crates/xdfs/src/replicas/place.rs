@@ -1,6 +1,6 @@
 //! The store in front of a set: one file.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{Fault, SourceTag};
@@ -8,27 +8,58 @@ use xdfs_store::{Place, Source, SourceInfo, Store};
 
 use super::fetch;
 use super::join::{Joined, Joining, Sources};
+use super::open_files::OpenFiles;
 use super::resumed::Target;
 use super::shared::Shared;
+
+/// Opens the file of these sources, as one of the open files of a place.
+pub(super) fn open(
+    files: &OpenFiles,
+    path: &[u8],
+    sources: Sources,
+) -> Result<Box<dyn Source>, Fault> {
+    let mut joining = Joining::begin(sources.clone());
+    let joined = joining.wait()?;
+    let found = joined[0].found.clone();
+    let tag = sources.tag(found.size);
+    let shared = fetch::start(joining, joined, found.size)?;
+    files.insert(path, &shared, sources);
+    Ok(Box::new(ReplicaSource {
+        shared,
+        info: SourceInfo {
+            length: Some(found.size),
+            tag,
+            mode: Some(found.mode & 0o777),
+            mtime_ns: found.mtime(),
+            random_reads: true,
+            sparse: false,
+        },
+    }))
+}
+
+/// The store of the target of a file that is open.
+pub(super) fn comparing(files: &OpenFiles, path: &[u8], store: Arc<dyn Store>) -> Arc<dyn Store> {
+    Arc::new(Target {
+        files: files.clone(),
+        path: path.to_vec(),
+        store,
+    })
+}
 
 /// The file of a set of replicas.
 #[derive(Debug)]
 pub(super) struct ReplicaPlace {
     sources: Sources,
-    /// The latest that was opened.
-    open: Arc<Mutex<Weak<Shared>>>,
+    /// It is the only one, whatever its path.
+    files: OpenFiles,
 }
 
 impl ReplicaPlace {
     pub(super) fn new(sources: Sources) -> Self {
         Self {
             sources,
-            open: Arc::default(),
+            files: OpenFiles::default(),
         }
-    }
-
-    fn open(&self) -> MutexGuard<'_, Weak<Shared>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The source that is believed first, of those that can be reached.
@@ -37,14 +68,16 @@ impl ReplicaPlace {
         let mut joined = Joining::begin(self.sources.clone()).wait()?;
         Ok(joined.remove(0))
     }
+}
 
+impl Sources {
     /// The tag by which an earlier attempt is recognised. Without a version, its bytes are compared
     /// by their content, so nothing of the sources is in the tag: the next attempt may have others.
     fn tag(&self, length: u64) -> SourceTag {
         let mut hasher = blake3::Hasher::new();
         hasher.update(b"replicas");
         hasher.update(&length.to_be_bytes());
-        if let Some(version) = self.sources.set.version {
+        if let Some(version) = self.set.version {
             hasher.update(b"version");
             hasher.update(&version.inode.to_be_bytes());
             hasher.update(&version.mtime_ns.to_be_bytes());
@@ -63,22 +96,7 @@ impl Store for ReplicaPlace {
 
     fn open_source(&self, _: &[u8]) -> Result<Box<dyn Source>, Fault> {
         self.sources.log.begin_again();
-        let mut joining = Joining::begin(self.sources.clone());
-        let joined = joining.wait()?;
-        let found = joined[0].found.clone();
-        let shared = fetch::start(joining, joined, found.size)?;
-        *self.open() = Arc::downgrade(&shared);
-        Ok(Box::new(ReplicaSource {
-            shared,
-            info: SourceInfo {
-                length: Some(found.size),
-                tag: self.tag(found.size),
-                mode: Some(found.mode & 0o777),
-                mtime_ns: found.mtime(),
-                random_reads: true,
-                sparse: false,
-            },
-        }))
+        open(&self.files, b"", self.sources.clone())
     }
 
     fn call(
@@ -119,17 +137,11 @@ impl Place for ReplicaPlace {
     }
 
     fn comparing(&self, _: &[u8], target: Arc<dyn Store>) -> Arc<dyn Store> {
-        Arc::new(Target {
-            sources: self.sources.clone(),
-            open: Arc::clone(&self.open),
-            store: target,
-        })
+        comparing(&self.files, b"", target)
     }
 
     fn close(&self) {
-        if let Some(open) = self.open().upgrade() {
-            open.close();
-        }
+        self.files.close();
         self.sources.stop();
     }
 }

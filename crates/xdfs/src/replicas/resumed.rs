@@ -1,7 +1,7 @@
 //! The target of a copy from a set: what an earlier attempt has left is compared with the digests
 //! on which the sources agree, and the whole with a digest that is known beforehand.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
 use xdfs_proto::digest::{BlockHasher, DigestKind, Fragment};
 use xdfs_proto::path::Answer;
@@ -10,6 +10,7 @@ use xdfs_store::{OpenedSink, Sink, SinkRequest, Source, SourceInfo, Store, check
 
 use super::fetch::BLOCK_BYTES;
 use super::join::Sources;
+use super::open_files::OpenFiles;
 use super::shared::Shared;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -18,9 +19,9 @@ const RESUME: &str = "resume";
 /// The store of the target.
 #[derive(Debug)]
 pub(super) struct Target {
-    pub(super) sources: Sources,
-    /// The open file of the set.
-    pub(super) open: Arc<Mutex<Weak<Shared>>>,
+    /// The open files of the place, of which this is the target of one.
+    pub(super) files: OpenFiles,
+    pub(super) path: Vec<u8>,
     pub(super) store: Arc<dyn Store>,
 }
 
@@ -30,18 +31,16 @@ impl Store for Target {
     xdfs_store::defaults!(Store: open_source, read_pack, write_pack, packs_wait, call, open_file);
 
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(shared) = open.upgrade() else {
+        let Some((shared, sources)) = self.files.find(&self.path) else {
             let cause = "the sources were closed";
             let fault = Fault::new(Code::SourceChanged, "open the target", cause);
             return Err(fault.path(&request.path).retry(Retry::Now));
         };
-        drop(open);
         let opened = self.store.open_sink(request)?;
         // A digest is that of the whole file.
         let length = request.length.unwrap_or(u64::MAX);
         let is_part = request.offset > 0 || length != shared.length();
-        let digest = self.sources.set.digest.filter(|_| !is_part);
+        let digest = sources.set.digest.filter(|_| !is_part);
         if digest.is_some() && !opened.sink.capabilities().durable {
             let cause =
                 "what goes there can't be compared with the digest that is known beforehand";
@@ -53,7 +52,7 @@ impl Store for Target {
         let outside = outside.map(|(start, end)| ByteRange { start, end });
         shared.hold(outside.into_iter().filter(|range| !range.is_empty()));
         let mut sink = ComparedSink {
-            sources: self.sources.clone(),
+            sources,
             shared,
             offset: request.offset,
             length,

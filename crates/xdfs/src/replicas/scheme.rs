@@ -1,7 +1,7 @@
 //! Sets of replicas as a kind of place, which no URL names.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use xdfs_proto::{Code, Fault};
 use xdfs_store::{Place, Traits};
@@ -16,19 +16,22 @@ use crate::remote::RemotePlace;
 use crate::scheme::{LoginBy, OpenPlace, Opening, Paths, PlaceRequest, RegisteredScheme, Scheme};
 use crate::security::Level;
 
-/// The schemes, which aren't registered: of sets that are read, and of the one that is written.
-static SET: SetScheme = SetScheme { writes: false };
-static TARGET: SetScheme = SetScheme { writes: true };
+/// The schemes, which aren't registered: of sets with one file, and of groups with any.
+static SET: SetScheme = SetScheme { is_group: false };
+static GROUP: SetScheme = SetScheme { is_group: true };
 
-/// Sets of replicas, as a setting of sessions: those of [`Replicas::place`] find their set there.
+/// Sets of replicas and groups of servers, as a setting of sessions: those of [`Replicas::place`]
+/// and [`Replicas::group`] find theirs there. Clones share the groups.
 #[derive(Clone)]
 pub struct Replicas {
-    sets: Vec<(RemotePlace, Arc<ReplicaSet>, ReplicaLog)>,
-    /// The set that is written together.
-    target: Option<(RemotePlace, Arc<ReplicaSet>, ReplicaLog)>,
+    sets: Vec<Set>,
+    groups: Arc<Mutex<Vec<Set>>>,
     connect: Arc<Connect>,
     pub(super) patience: Patience,
 }
+
+/// A set with the place of its own.
+type Set = (RemotePlace, Arc<ReplicaSet>, ReplicaLog);
 
 impl Replicas {
     /// These sets. Whenever a source is needed, `connect` is called for the session with it, in
@@ -38,56 +41,34 @@ impl Replicas {
         sets: Vec<ReplicaSet>,
         connect: impl Fn(&RemotePlace) -> Result<Arc<Client>, Fault> + Send + Sync + 'static,
     ) -> Self {
-        let sets = (0_usize..).zip(sets).map(|(number, set)| {
-            let place = RemotePlace {
-                user: None,
-                address: Address::Place {
-                    scheme: RegisteredScheme::new(&SET),
-                    // Unlike the URLs, the number has no secrets and no double.
-                    host: number.to_string(),
-                    port: None,
-                },
-                stack: None,
-                path: [b"/", set.name.as_slice()].concat(),
-                invitation: Default::default(),
-                profile: None,
-            };
+        let sets = sets.into_iter().enumerate().map(|(number, set)| {
+            let path = [b"/", set.name.as_slice()].concat();
+            let place = place_of(&SET, number, path);
             let log = ReplicaLog::new(&set);
             (place, Arc::new(set), log)
         });
         Self {
             sets: sets.collect(),
-            target: None,
+            groups: Arc::default(),
             connect: Arc::new(connect),
             patience: Patience::default(),
         }
     }
 
-    /// The same, with a [set](ReplicaSet::of_target) of servers that write a file together.
-    #[must_use]
-    pub fn writing(mut self, set: ReplicaSet) -> Self {
-        let path = set.places.first().map(|place| place.path.clone());
-        let place = RemotePlace {
-            user: None,
-            address: Address::Place {
-                scheme: RegisteredScheme::new(&TARGET),
-                host: "0".to_owned(),
-                port: None,
-            },
-            stack: None,
-            path: path.unwrap_or_default(),
-            invitation: Default::default(),
-            profile: None,
-        };
-        let log = ReplicaLog::new(&set);
-        self.target = Some((place, Arc::new(set), log));
-        self
+    fn groups(&self) -> MutexGuard<'_, Vec<Set>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place of the set that is written, as [`Self::place`] has those that are read.
+    /// Adds the members of a group, as [`ReplicaSet::of_target`] has them. Returns their place,
+    /// which has any files of theirs, with the path of the first one.
     #[must_use]
-    pub fn target(&self) -> Option<&RemotePlace> {
-        self.target.as_ref().map(|(place, _, _)| place)
+    pub fn group(&self, set: ReplicaSet) -> RemotePlace {
+        let mut groups = self.groups();
+        let path = set.places.first().map(|place| place.path.clone());
+        let place = place_of(&GROUP, groups.len(), path.unwrap_or_default());
+        let log = ReplicaLog::new(&set);
+        groups.push((place.clone(), Arc::new(set), log));
+        place
     }
 
     /// The place of the set of this number. Sessions with it need this value in their
@@ -97,12 +78,30 @@ impl Replicas {
         self.sets.get(number).map(|(place, _, _)| place)
     }
 
-    /// The set at a place, and the shares of its sources.
+    /// The set at a place, and the shares of its sources: of a group those in all files so far.
     #[must_use]
-    pub fn at(&self, place: &RemotePlace) -> Option<(&ReplicaSet, &ReplicaLog)> {
-        let mut sets = self.sets.iter().chain(&self.target);
-        let found = sets.find(|(own, _, _)| own.shares_session(place));
-        found.map(|(_, set, log)| (&**set, log))
+    pub fn at(&self, place: &RemotePlace) -> Option<(Arc<ReplicaSet>, ReplicaLog)> {
+        let found = |sets: &[Set]| {
+            let found = sets.iter().find(|(own, _, _)| own.shares_session(place));
+            found.map(|(_, set, log)| (Arc::clone(set), log.clone()))
+        };
+        found(&self.sets).or_else(|| found(&self.groups()))
+    }
+}
+
+/// The place of the set of this number: unlike the URLs, that has no secrets and no double.
+fn place_of(scheme: &'static SetScheme, number: usize, path: Vec<u8>) -> RemotePlace {
+    RemotePlace {
+        user: None,
+        address: Address::Place {
+            scheme: RegisteredScheme::new(scheme),
+            host: number.to_string(),
+            port: None,
+        },
+        stack: None,
+        path,
+        invitation: Default::default(),
+        profile: None,
     }
 }
 
@@ -116,19 +115,19 @@ impl fmt::Debug for Replicas {
 
 #[derive(Debug)]
 struct SetScheme {
-    writes: bool,
+    is_group: bool,
 }
 
 impl Scheme for SetScheme {
     fn name(&self) -> &'static str {
-        match self.writes {
+        match self.is_group {
             true => "group",
             false => "replicas",
         }
     }
 
     fn traits(&self) -> Traits {
-        match self.writes {
+        match self.is_group {
             true => Traits {
                 sessions: false,
                 packs: false,
@@ -168,21 +167,21 @@ impl OpenPlace for SetScheme {
     fn open(&self, request: &PlaceRequest<'_>) -> Result<Arc<dyn Place>, Fault> {
         let replicas = request.settings.get::<Replicas>();
         let number = request.host.parse::<usize>().ok();
-        let found = replicas.and_then(|own| {
-            let set = match self.writes {
-                true => own.target.as_ref()?,
-                false => own.sets.get(number?)?,
+        let found = replicas.zip(number).and_then(|(own, number)| {
+            let set = match self.is_group {
+                true => own.groups().get(number).cloned(),
+                false => own.sets.get(number).cloned(),
             };
-            Some((own, set))
+            Some((own, set?))
         });
         let Some((replicas, (_, set, log))) = found else {
             let cause = "the settings of the session have no such set of replicas";
             return Err(Fault::new(Code::InvalidArgument, "open a session", cause));
         };
         let connect = Arc::clone(&replicas.connect);
-        let sources = Sources::new(Arc::clone(set), log.clone(), connect, replicas.patience);
-        Ok(match self.writes {
-            true => Arc::new(StripedPlace::new(sources.writing())),
+        let sources = Sources::new(set, log, connect, replicas.patience);
+        Ok(match self.is_group {
+            true => Arc::new(StripedPlace::new(sources)),
             false => Arc::new(ReplicaPlace::new(sources)),
         })
     }

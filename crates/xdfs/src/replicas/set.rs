@@ -1,6 +1,7 @@
 //! Sets of replicas, and what became of their sources.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use xdfs_proto::{ChecksumValue, Code, Fault};
 
@@ -103,6 +104,8 @@ pub struct ReplicaShare {
 #[derive(Clone, Debug, Default)]
 pub struct ReplicaLog {
     sources: Arc<Mutex<Vec<Logged>>>,
+    /// The log of all files, if this is the one of a file of a group.
+    all: Option<Arc<Mutex<Vec<Logged>>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -112,6 +115,15 @@ struct Logged {
     is_witness: bool,
     /// It was dropped only because others disagreed, before the whole was compared.
     is_outvoted: bool,
+    /// When it was dropped.
+    dropped_at: Option<Instant>,
+}
+
+impl Logged {
+    fn drop_for(&mut self, fault: &Fault) {
+        self.dropped_at = Some(Instant::now());
+        self.share.dropped.get_or_insert_with(|| fault.clone());
+    }
 }
 
 impl ReplicaLog {
@@ -126,14 +138,48 @@ impl ReplicaLog {
             },
             is_witness: false,
             is_outvoted: false,
+            dropped_at: None,
         });
         Self {
             sources: Arc::new(Mutex::new(sources.collect())),
+            all: None,
         }
+    }
+
+    /// The log of one file of a group, of which this is the log of all files. Members that were
+    /// dropped a short time ago aren't used, nor those that have lied. The first one is: without it
+    /// there is no file.
+    pub(super) fn of_file(&self, set: &ReplicaSet, short: Duration) -> Self {
+        let log = Self::new(set);
+        for (number, (own, known)) in log.lock().iter_mut().zip(&*self.lock()).enumerate() {
+            let is_over = |at: Instant| at.elapsed() >= short;
+            let fault = known.share.dropped.as_ref();
+            let fault = fault.filter(|fault| match fault.code {
+                _ if number == 0 => false,
+                Code::IntegrityMismatch => true,
+                // It was about another file.
+                Code::SourceChanged => false,
+                _ => !known.dropped_at.is_some_and(is_over),
+            });
+            own.share.dropped = fault.cloned();
+        }
+        let all = Some(Arc::clone(&self.sources));
+        Self { all, ..log }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Logged>> {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does the same to the entry of a source in this log and in that of all files.
+    fn change(&self, source: usize, mut change: impl FnMut(&mut Logged)) {
+        for log in [Some(&self.sources), self.all.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+            log.get_mut(source).into_iter().for_each(&mut change);
+        }
     }
 
     /// The shares, in the order of the set.
@@ -143,15 +189,19 @@ impl ReplicaLog {
     }
 
     pub(super) fn add(&self, source: usize, bytes: u64) {
-        if let Some(Logged { share, .. }) = self.lock().get_mut(source) {
-            share.bytes = share.bytes.saturating_add(bytes);
-        }
+        self.change(source, |own| {
+            own.share.bytes = own.share.bytes.saturating_add(bytes);
+        });
     }
 
     /// Notes that a source is used.
     pub(super) fn note_use(&self, source: usize) {
-        if let Some(own) = self.lock().get_mut(source) {
-            own.share.is_used = true;
+        self.change(source, |own| own.share.is_used = true);
+        if let Some(all) = &self.all {
+            // It is back since another file was copied.
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            let share = all.get_mut(source).map(|own| &mut own.share);
+            share.map(|share| share.dropped.take_if(|fault| may_recover(fault)));
         }
     }
 
@@ -186,9 +236,7 @@ impl ReplicaLog {
 
     /// Notes why a source isn't used any more.
     pub(super) fn drop_source(&self, source: usize, fault: &Fault) {
-        if let Some(Logged { share, .. }) = self.lock().get_mut(source) {
-            share.dropped.get_or_insert_with(|| fault.clone());
-        }
+        self.change(source, |own| own.drop_for(fault));
     }
 
     /// Uses a source again that was dropped, if it may have recovered. Returns whether it may be

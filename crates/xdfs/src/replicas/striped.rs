@@ -1,4 +1,4 @@
-//! The store in front of the members of a group that write files together.
+//! The store in front of the members of a group, which send and write files together.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -6,15 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use xdfs_proto::digest::{BlockHasher, Fragment, FragmentMap};
-use xdfs_proto::path::{Answer, Call};
+use xdfs_proto::path::{Answer, Call, FileKind};
 use xdfs_proto::stripes::{Stripes, StripesCall, StripesOrder};
 use xdfs_proto::{ByteRange, Code, Fault, FileId, RangeSet};
-use xdfs_store::{Capabilities, OpenedSink, Place, Sink, SinkRequest, Store};
+use xdfs_store::{Capabilities, OpenedSink, Place, Sink, SinkRequest, Source, Store};
 
 use super::join::{Joining, Sources};
+use super::open_files::OpenFiles;
+use super::place;
 use super::spread::{self, Home, Part, Spreading};
+use super::version::FileVersion;
 use crate::client::Client;
 
+/// The fewest bytes of a file that several members move: a smaller one would be a single part.
+pub const STRIPED_BYTES_MIN: u64 = 4 << 20;
 /// The largest and the smallest part in bytes.
 const PART_BYTES: [u64; 2] = [4 << 20, 1 << 20];
 /// The time for which the answer to the end of an unfinished file is waited for: the next attempt
@@ -28,27 +33,58 @@ const OPEN: &str = "open the target";
 #[derive(Debug)]
 pub(super) struct StripedPlace {
     sources: Sources,
+    /// The files that are read.
+    files: OpenFiles,
 }
 
 impl StripedPlace {
     pub(super) fn new(sources: Sources) -> Self {
-        Self { sources }
+        Self {
+            sources,
+            files: OpenFiles::default(),
+        }
     }
 
     fn home(&self) -> Result<Arc<Client>, Fault> {
-        self.sources.join(0).map(|joined| joined.client)
+        self.sources.client(0)
     }
 
-    fn open(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+    fn read(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
+        let home = self.home()?;
+        let absolute = home.absolute(path);
+        let look = Call::Stat {
+            path: absolute.clone(),
+            follow: true,
+        };
+        let Answer::Attributes(found) = home.call(look)? else {
+            return Err(self.sources.fault(0, Code::Internal, "another answer"));
+        };
+        let version = FileVersion::of(&found).ok_or_else(|| {
+            let cause = match found.kind {
+                FileKind::Directory => return directory(&absolute),
+                FileKind::File => "its storage doesn't identify the versions of files",
+                _ => "it is no file",
+            };
+            Fault::new(Code::Unsupported, "open the source", cause).path(&absolute)
+        })?;
+        let count = match version.size < STRIPED_BYTES_MIN {
+            true => 1,
+            false => self.sources.set.places.len(),
+        };
+        let sources = self.sources.reading(&absolute, version, count);
+        place::open(&self.files, path, sources)
+    }
+
+    fn write(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
         let Some(length) = request.length.filter(|length| *length > 0) else {
             let cause = "a file is striped if its length is known, and not 0";
             let fault = Fault::new(Code::Unsupported, OPEN, cause).path(&request.path);
             return Err(fault.hint("leave out --stripe"));
         };
-        self.sources.log.begin_again();
         let client = self.home()?;
+        let absolute = client.absolute(&request.path);
         let order = StripesOrder {
-            path: client.absolute(&request.path),
+            path: absolute.clone(),
             name: request.name.clone(),
             length,
             tag: request.tag,
@@ -99,7 +135,8 @@ impl StripedPlace {
             failed: None,
             is_open: true,
         };
-        sink.spreading = Some(spread::start(Joining::begin(self.sources.clone()), home)?);
+        let sources = self.sources.writing(&absolute);
+        sink.spreading = Some(spread::start(Joining::begin(sources), home)?);
         Ok(OpenedSink {
             sink: Box::new(sink),
             path,
@@ -110,13 +147,21 @@ impl StripedPlace {
     }
 }
 
+fn directory(path: &[u8]) -> Fault {
+    Fault::new(Code::IsDirectory, "open the source", "it is a directory").path(path)
+}
+
 impl Store for StripedPlace {
     fn is_slow(&self) -> bool {
         true
     }
 
+    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
+        self.read(path)
+    }
+
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
-        self.open(request)
+        self.write(request)
     }
 
     fn call(
@@ -127,8 +172,7 @@ impl Store for StripedPlace {
         self.home().and_then(|home| home.call(call.clone()))
     }
 
-    xdfs_store::defaults!(Store: open_source, check_sink, read_pack, write_pack, packs_wait,
-        open_file);
+    xdfs_store::defaults!(Store: check_sink, read_pack, write_pack, packs_wait, open_file);
 }
 
 impl Place for StripedPlace {
@@ -136,11 +180,20 @@ impl Place for StripedPlace {
         self.home().map(drop)
     }
 
+    fn resumes_download(&self) -> bool {
+        true
+    }
+
     fn resumes_upload(&self, _: Option<u64>) -> bool {
         true
     }
 
+    fn comparing(&self, path: &[u8], target: Arc<dyn Store>) -> Arc<dyn Store> {
+        place::comparing(&self.files, path, target)
+    }
+
     fn close(&self) {
+        self.files.close();
         self.sources.stop();
     }
 }

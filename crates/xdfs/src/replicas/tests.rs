@@ -228,7 +228,7 @@ fn connect(place: &RemotePlace) -> Result<Arc<Client>, Fault> {
 
 fn log(replicas: &Replicas) -> ReplicaLog {
     let place = replicas.place(0).unwrap();
-    replicas.at(place).unwrap().1.clone()
+    replicas.at(place).unwrap().1
 }
 
 #[track_caller]

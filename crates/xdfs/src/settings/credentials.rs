@@ -248,6 +248,15 @@ impl Login {
         self.typed.ask(place, &secret, prompt).map(drop)
     }
 
+    /// Logs in at the other members of a group with the password that was typed for the first one,
+    /// which has named them, and asks for none there.
+    pub fn share_password(&self, members: &[RemotePlace]) {
+        if let Some((first, others)) = members.split_first() {
+            let share = |to| self.typed.share(&password(), first, to);
+            others.iter().for_each(share);
+        }
+    }
+
     /// Refuses one password for two servers, of which one speaks FTP: that sends the password
     /// itself, so each would know the other's.
     ///

@@ -72,6 +72,24 @@ impl TypedSecrets {
         self.lock().logins.get(&login(place))?.password.clone()
     }
 
+    /// Has this secret and the password that were typed for one server count for another one with
+    /// the same users, whose password isn't asked for.
+    pub(super) fn share(&self, secret: &Secret, from: &RemotePlace, to: &RemotePlace) {
+        let mut typed = self.lock();
+        let [from, to] = [login(from), login(to)];
+        let [key, other] = [&from, &to].map(|login| format!("{login} {}", secret.prompt));
+        if let Some(secret) = typed.secrets.get(&key).cloned() {
+            typed.secrets.insert(other, secret);
+        }
+        let password = typed.logins.get(&from);
+        let password = password.and_then(|login| login.password.clone());
+        typed.logins.entry(to).or_insert_with(|| Login {
+            password,
+            is_settled: true,
+            ..Login::default()
+        });
+    }
+
     /// Asks for the password of a login if the server refuses it, or waits if the server wants
     /// that. The server's `answer` is found out only as long as it matters. Returns whether to log
     /// in again.

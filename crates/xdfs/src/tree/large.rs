@@ -9,13 +9,13 @@ use xdfs_proto::{Code, Fault};
 use xdfs_store::{LocalStore, Store as _};
 
 use super::item::{DeferredMetadata, Item};
-use super::moving::{MovingFile, PROGRESS_INTERVAL};
-use super::options::{ALONE_MAX, IN_FLIGHT_MAX, LARGE_LEAST, LARGE_MAX};
+use super::moving::{MovingFile, PROGRESS_INTERVAL, StartedFile, is_away};
+use super::options::{ALONE_MAX, IN_FLIGHT_MAX, LARGE_LEAST, LARGE_MAX, STRIPED_MAX};
 use super::run::{Moving, TreeRun};
+use super::stripes;
 use super::tracker::split;
 use crate::events::FilePace;
 use crate::paths::{Call, FileKind};
-use crate::transfer::Transfer;
 
 impl Moving<'_, '_> {
     /// Starts to move a large file. `kept` is the pack that sets its further metadata, if it is
@@ -34,14 +34,15 @@ impl Moving<'_, '_> {
                 kept => kept,
             };
             let target = self.run.target.at(&item.path);
-            let (generation, transfer) = self.run.start_file(&mut item, target, self.overwrite)?;
-            Ok((generation, transfer, kept))
+            let started = self.run.start_file(&mut item, target, self.overwrite)?;
+            Ok((started, kept))
         });
         match started {
-            Ok((generation, transfer, kept)) => {
+            Ok((started, kept)) => {
                 self.large.push_back(MovingFile {
-                    transfer,
-                    generation,
+                    transfer: started.transfer,
+                    generation: started.generation,
+                    is_striped: started.is_striped,
                     item,
                     kept,
                     bytes: 0,
@@ -67,6 +68,10 @@ impl Moving<'_, '_> {
     /// Whether another large file may be started.
     fn has_room_for_large(&self) -> bool {
         let (large, packs) = (self.large.len(), self.packs.len());
+        let striped = self.large.iter().filter(|file| file.is_striped);
+        if striped.count() >= STRIPED_MAX {
+            return false;
+        }
         match self.run.has_packs {
             true => large < LARGE_LEAST || large < LARGE_MAX && large + packs < IN_FLIGHT_MAX,
             false => large < ALONE_MAX,
@@ -137,12 +142,14 @@ impl Moving<'_, '_> {
         let MovingFile {
             transfer,
             generation,
+            is_striped,
             mut item,
             kept,
             began,
             ..
         } = file;
-        match transfer.wait() {
+        let moved = transfer.wait();
+        match moved.map_err(|fault| stripes::fault_of(is_striped, fault)) {
             Ok(result) => {
                 self.run.session.note_progress();
                 self.report.result.matched_bytes += result.resumed_bytes;
@@ -165,7 +172,12 @@ impl Moving<'_, '_> {
             }
             // Cancelled because the observer stopped the run: a later run resumes it.
             Err(fault) if fault.code == Code::Cancelled && self.report.is_stopped() => {}
-            Err(fault) => self.report.record_item_failure(&item, fault),
+            Err(fault) => {
+                if is_striped && is_away(&fault) {
+                    self.run.session.await_answer()?;
+                }
+                self.report.record_item_failure(&item, fault);
+            }
         }
         Ok(())
     }
@@ -229,16 +241,26 @@ impl TreeRun<'_> {
         item: &mut Item,
         target: Vec<u8>,
         overwrite: bool,
-    ) -> Result<(u64, Transfer), Fault> {
+    ) -> Result<StartedFile, Fault> {
+        let groups = &self.options.stripes;
+        let generation = self.session.generation();
         let source_path = self.source.path(&item.path);
         // Without a name, a directory at the target is a failure.
         let name = Vec::new();
         if let Some(file) = self.source.server_file(&item.path) {
             let options = self.transfer_options(overwrite);
-            let generation = self.session.generation();
-            let client = self.session.client;
-            let transfer = client.start_between(&file, &target, name, &options)?;
-            return Ok((generation, transfer));
+            let is_striped = groups.take(item.bytes);
+            let (client, file) = match is_striped {
+                true => (groups.target.as_deref(), groups.source_file(file)),
+                false => (None, file),
+            };
+            let client = client.unwrap_or(self.session.client);
+            let started = client.start_between(&file, &target, name, &options);
+            return Ok(StartedFile {
+                transfer: started.map_err(|fault| stripes::fault_of(is_striped, fault))?,
+                generation,
+                is_striped,
+            });
         }
         let kind = if self.source.is_remote() {
             TransferKind::Download(DownloadSpec {
@@ -264,8 +286,21 @@ impl TreeRun<'_> {
             })
         };
         let options = self.transfer_options(overwrite);
+        let group = groups.source.as_ref().or(groups.target.as_ref());
+        if let Some(group) = group.filter(|_| groups.take(item.bytes)) {
+            let started = group.start(&options, kind);
+            return Ok(StartedFile {
+                transfer: started.map_err(|fault| stripes::fault_of(true, fault))?,
+                generation,
+                is_striped: true,
+            });
+        }
         let (generation, transfer) = self.session.start(&options, kind);
-        Ok((generation, transfer?))
+        Ok(StartedFile {
+            transfer: transfer?,
+            generation,
+            is_striped: false,
+        })
     }
 
     /// A pack that sets the metadata of a large file of the source.

@@ -39,6 +39,7 @@ pub(crate) mod session;
 mod small_files;
 mod space;
 mod straight;
+mod stripes;
 mod sync;
 mod tracker;
 mod unsynced;
@@ -49,6 +50,7 @@ pub use filter::{FileLimits, Filter, FilterRule};
 pub use gathered::GatheredTree;
 pub use options::{Durability, TreeOptions};
 pub use small_files::{PendingSmallFiles, SmallFile, SmallSource};
+pub use stripes::TreeStripes;
 pub use sync::{Compare, DeletionConsent, DeletionRisk, SyncOptions, SyncResult};
 
 use std::path::Path;

@@ -39,6 +39,8 @@ pub(super) struct MovingFile {
     pub(super) transfer: Transfer,
     /// The number of its session.
     pub(super) generation: u64,
+    /// Groups of servers move it, in sessions of their own.
+    pub(super) is_striped: bool,
     pub(super) item: Item,
     pub(super) kept: DeferredMetadata,
     /// Bytes that have arrived.
@@ -60,6 +62,16 @@ impl MovingFile {
         }
         (self.transfer.is_finished(), has_moved)
     }
+}
+
+/// A file that has begun to move.
+#[derive(Debug)]
+pub(super) struct StartedFile {
+    pub(super) transfer: Transfer,
+    /// The number of the tree's session.
+    pub(super) generation: u64,
+    /// Groups of servers move it.
+    pub(super) is_striped: bool,
 }
 
 /// A failed entry to retry.

@@ -12,6 +12,7 @@ use xdfs_proto::frame::Resume;
 use xdfs_proto::pack::Preserve;
 
 use super::filter::Filter;
+use super::stripes::TreeStripes;
 use crate::client::Client;
 #[cfg(doc)]
 use crate::events::TreeResult;
@@ -42,6 +43,8 @@ pub(super) const PACKS_MAX: usize = 11;
 /// are moved meanwhile. So many of them may be in flight beside any number of packs, and at most.
 pub(super) const LARGE_LEAST: usize = 4;
 pub(super) const LARGE_MAX: usize = 12;
+/// Files in flight that groups move, which have some of each in memory.
+pub(super) const STRIPED_MAX: usize = 2;
 /// Files in flight if each is a transfer of its own, between two servers: it takes several round
 /// trips, and threads of its own.
 pub(super) const ALONE_MAX: usize = 8;
@@ -117,6 +120,10 @@ pub struct TreeOptions {
     /// Other sessions when this one breaks: nothing that was listed or moved is listed or moved
     /// again.
     pub retry: RetryPolicy,
+    /// Groups of servers that move large files together. Not a part of the text of a
+    /// [`Job`](crate::Job).
+    #[serde(skip)]
+    pub stripes: TreeStripes,
     /// Hears when that happens. Not a part of the text of a [`Job`](crate::Job).
     #[serde(skip)]
     pub reconnect_observer: ReconnectObserver,

@@ -198,6 +198,21 @@ impl<'a> TreeSession<'a> {
         true
     }
 
+    /// Waits until the server answers, in another session if that has ended.
+    ///
+    /// # Errors
+    /// It doesn't, as often as the user wants it to be tried.
+    pub(super) fn await_answer(&self) -> Result<(), Fault> {
+        let look = Call::Stat {
+            path: b"/".to_vec(),
+            follow: true,
+        };
+        match RemoteCall::start(self, look).wait() {
+            Err(fault) if fault.ends_session => Err(fault),
+            _ => Ok(()),
+        }
+    }
+
     /// Waits before another try.
     ///
     /// # Errors

@@ -76,6 +76,9 @@ impl TreeErrand<'_> {
         if self.has_doubts && options.durability == Durability::None {
             return Some("files of the interrupted copy may be damaged");
         }
+        if options.stripes.are_any() {
+            return Some("its files are striped");
+        }
         // They may lead out of the tree.
         options
             .follow_links

@@ -23,6 +23,7 @@ use crate::tree::moving::Report;
 use crate::tree::namespace::{CALLS_MAX, FoundName, Pending};
 use crate::tree::options::SET_ID;
 use crate::tree::run::TreeRun;
+use crate::tree::stripes;
 
 /// Entries passed to the tree run at a time.
 const BATCH_ENTRIES: usize = 128;
@@ -476,7 +477,8 @@ impl Carrier<'_> {
     fn move_to(&self, path: &[u8], to: &[u8], report: &mut Report<'_>) -> Result<u64, Fault> {
         let mut item = Item::large(path.to_vec(), 0, None);
         let target = self.run.target.at(to);
-        let (_, mut transfer) = self.run.start_file(&mut item, target, false)?;
+        let started = self.run.start_file(&mut item, target, false)?;
+        let (mut transfer, is_striped) = (started.transfer, started.is_striped);
         while !transfer.is_finished() {
             if report.is_stopped() {
                 transfer.cancel();
@@ -484,7 +486,9 @@ impl Carrier<'_> {
             transfer.progress(SWAP_INTERVAL);
             report.progress();
         }
-        Ok(transfer.wait()?.bytes)
+        let moved = transfer.wait();
+        let moved = moved.map_err(|fault| stripes::fault_of(is_striped, fault))?;
+        Ok(moved.bytes)
     }
 
     /// Renames a file over an existing entry, after its metadata has been set, so that an
