@@ -64,6 +64,8 @@ mod mounts;
 #[cfg(unix)]
 mod moved;
 #[cfg(target_os = "linux")]
+mod odd_system;
+#[cfg(target_os = "linux")]
 mod offload;
 #[cfg(target_os = "linux")]
 mod operator;

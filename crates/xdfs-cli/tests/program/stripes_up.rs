@@ -229,6 +229,31 @@ fn a_member_over_another_storage_writes_nothing() {
     assert_eq!(names(other.root()), [] as [&str; 0]);
 }
 
+/// One knows no groups, as programs that are older than they are; another one has an unfinished
+/// file of that name, from an earlier attempt on another storage.
+#[test]
+fn a_member_that_is_older_or_has_another_unfinished_file_writes_nothing() {
+    let other = Place::new();
+    let elsewhere = other.root();
+    let mut scene = Scene::with(4, |number, (storage, _, _)| {
+        if number == 2 {
+            storage.clone_from(&elsewhere);
+        }
+    });
+    scene.members[1].server.running.kill();
+    scene.restart_as(1, false, |_| ());
+    fs::write(other.remote(".file.xdfs-part"), b"an earlier attempt").unwrap();
+    let expected = content(612, SIZE);
+    scene.source(&expected);
+    let run = scene.start_up(&[]).wait().ok();
+    scene.assert_written(&expected);
+    let found = sources(&run);
+    let expected = [(1, "not-found"), (2, "stale")];
+    assert_eq!(dropped(&found), expected, "{}", run.text());
+    assert_eq!(bytes_of(&found)[1..3], [0, 0]);
+    assert_content(other.remote(".file.xdfs-part"), b"an earlier attempt");
+}
+
 #[test]
 fn a_writing_member_with_another_key_gets_no_login() {
     let wrong = format!("SHA256:{}", "A".repeat(43));

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -38,6 +39,26 @@ impl Scene {
 
     /// A server with further settings.
     fn serve_with(place: &Place, name: &str, listen: &str, flags: &[&str], more: &str) -> Server {
+        Self::serve_in(place, name, (listen, more), flags, |_| ())
+    }
+
+    /// A server whose process gets another environment.
+    pub(crate) fn serve_as(
+        place: &Place,
+        name: &str,
+        flags: &[&str],
+        prepare: impl FnOnce(&mut Command),
+    ) -> Server {
+        Self::serve_in(place, name, ("127.0.0.1:0", ""), flags, prepare)
+    }
+
+    fn serve_in(
+        place: &Place,
+        name: &str,
+        (listen, more): (&str, &str),
+        flags: &[&str],
+        prepare: impl FnOnce(&mut Command),
+    ) -> Server {
         let root = PathBuf::from(place.here(name));
         fs::create_dir_all(&root).unwrap();
         let settings = place.here(&format!("{name}.toml"));
@@ -49,7 +70,10 @@ impl Scene {
         )
         .unwrap();
         let common = ["--config", &settings, "--listen", listen];
-        Server::start_with(&root, &[&common, flags].concat())
+        Server::start_as(&root, &[&common, flags].concat(), |mut serve| {
+            prepare(&mut serve);
+            serve
+        })
     }
 
     fn make(&self, name: &str, bytes: usize) -> Vec<u8> {
