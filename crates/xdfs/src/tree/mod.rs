@@ -26,6 +26,7 @@ mod journal;
 mod large;
 mod last_pack;
 mod links;
+mod moved;
 mod moving;
 mod name_collisions;
 mod namespace;

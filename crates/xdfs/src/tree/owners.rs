@@ -6,44 +6,10 @@ use std::collections::HashMap;
 use xdfs_proto::path::{ACCOUNTS_MAX, Account};
 use xdfs_store::local::SettableOwners;
 
-use super::item::Item;
 use super::moving::Report;
 use super::namespace::Namespace;
 use super::run::TreeRun;
 use crate::paths::{Answer, Call};
-
-/// Most different owners of a tree that are counted one by one.
-const OWNERS_MAX: usize = 4096;
-
-/// Entries that were moved, counted by owner and group at the source.
-#[derive(Debug, Default)]
-pub(super) struct MovedOwners {
-    counts: HashMap<(u32, u32), Count>,
-    /// The entries of further owners.
-    rest: Count,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Count {
-    entries: u64,
-    /// The files among them with set-user-id or set-group-id.
-    set_id: u64,
-}
-
-impl MovedOwners {
-    /// Counts an entry whose owner is to be kept.
-    pub(super) fn add(&mut self, item: &Item) {
-        let Some(owner) = item.owner else { return };
-        let has_room = self.counts.len() < OWNERS_MAX;
-        let count = match self.counts.get_mut(&owner) {
-            Some(count) => count,
-            None if has_room => self.counts.entry(owner).or_default(),
-            None => &mut self.rest,
-        };
-        count.entries += 1;
-        count.set_id += u64::from(item.has_set_id);
-    }
-}
 
 impl TreeRun<'_> {
     /// The owners that the target can give to files. A server that doesn't say is taken for one

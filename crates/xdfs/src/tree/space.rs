@@ -7,39 +7,6 @@ use super::run::TreeRun;
 use super::tracker::split;
 use crate::paths::{Answer, Attributes, Call, FileKind};
 
-/// The storage that files need at the target, in bytes.
-#[derive(Debug, Default)]
-pub(super) struct NeededSpace {
-    /// All of them, without what they replace.
-    total: u64,
-    /// The bytes that they replace.
-    replaced: u64,
-    /// The largest of them: it is complete before it replaces anything.
-    largest: u64,
-}
-
-impl NeededSpace {
-    /// Adds a file.
-    pub(super) fn add(&mut self, bytes: u64) {
-        self.total = self.total.saturating_add(bytes);
-        self.largest = self.largest.max(bytes);
-    }
-
-    /// Adds bytes that a file replaces.
-    pub(super) fn replace(&mut self, bytes: u64) {
-        self.replaced = self.replaced.saturating_add(bytes);
-    }
-
-    /// The most that is needed at a time. How much will be replaced of what is
-    /// `unseen` at the target is unknown.
-    fn most(&self, unseen: bool) -> u64 {
-        match unseen {
-            true => self.largest,
-            false => self.largest.max(self.total.saturating_sub(self.replaced)),
-        }
-    }
-}
-
 impl TreeRun<'_> {
     /// The storage that the content of an entry needs: not more than it takes at the source.
     pub(super) fn storage(&self, found: &Attributes) -> u64 {
