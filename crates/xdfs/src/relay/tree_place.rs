@@ -332,7 +332,8 @@ struct TreeScheme;
 
 impl Scheme for TreeScheme {
     fn name(&self) -> &'static str {
-        "parcel"
+        // No registered scheme has a hyphen.
+        "xdfs-parcel"
     }
 
     fn traits(&self) -> Traits {

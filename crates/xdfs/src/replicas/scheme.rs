@@ -120,9 +120,10 @@ struct SetScheme {
 
 impl Scheme for SetScheme {
     fn name(&self) -> &'static str {
+        // No registered scheme has a hyphen.
         match self.is_group {
-            true => "group",
-            false => "replicas",
+            true => "xdfs-group",
+            false => "xdfs-replicas",
         }
     }
 
