@@ -2,7 +2,7 @@
 //! these and of files at a relay.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use xdfs::record::Record;
 use xdfs::{
@@ -21,8 +21,14 @@ use crate::log::start_log;
 use crate::perf::server_only;
 use crate::report::print;
 
-/// Interval of looks at a copy that is waited for.
-const LOOK: Duration = Duration::from_millis(500);
+/// Shortest and longest pause between two looks at a copy that is waited for.
+const LOOKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
+
+/// The pause before the next look at a copy that is waited for since then: a part of that time, so
+/// that the end of a short one is soon seen.
+fn look_pause(since: Instant) -> Duration {
+    (since.elapsed() / 8).clamp(LOOKS[0], LOOKS[1])
+}
 
 /// The command about a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,12 +177,13 @@ fn ask_relay(
 /// # Errors
 /// The relay can't be asked.
 pub(super) fn wait_for_parcel(client: &Client, id: CopyId) -> Result<ParcelStatus, Fault> {
+    let began = Instant::now();
     loop {
         let status = client.parcel_status(id)?;
         if status.state.is_end() {
             return Ok(status);
         }
-        thread::sleep(LOOK);
+        thread::sleep(look_pause(began));
     }
 }
 
@@ -210,12 +217,13 @@ fn parcel_line(status: &ParcelStatus) -> String {
 
 /// The status of a copy; at its end if that is waited for.
 fn look(client: &Client, id: CopyId, waits: bool) -> Result<CopyStatus, Fault> {
+    let began = Instant::now();
     loop {
         let status = client.copy_status(id)?;
         if !waits || status.state.is_end() {
             return Ok(status);
         }
-        thread::sleep(LOOK);
+        thread::sleep(look_pause(began));
     }
 }
 

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 pub(super) const RUNNING_MAX: usize = 4;
 /// Shortest pause between two attempts.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Shortest pause between two looks at a parcel of another relay: a small one is soon delivered.
+const LOOK_MIN: Duration = Duration::from_millis(20);
 /// The longest pause: a fault that has lasted for a day seldom ends within a minute.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// The pause grows with the time for which something fails already: this part of it. So a parcel
@@ -25,7 +27,7 @@ fn pause(failing: Duration) -> Duration {
 
 /// The pause before another look at a parcel that another relay has for so long.
 fn look_pause(held: Duration) -> Duration {
-    held.clamp(PAUSE_MIN, PAUSE_MAX)
+    held.clamp(LOOK_MIN, PAUSE_MAX)
 }
 
 /// A row of failures, or of looks.
@@ -324,23 +326,25 @@ mod tests {
 
     #[test]
     fn a_parcel_elsewhere_is_looked_at_ever_more_seldom_until_somebody_asks() {
-        let seconds = Duration::from_secs;
         let mut now = Instant::now();
         let mut schedule = Schedule::default();
         schedule.add(1, "a", now);
         let mut pauses = Vec::new();
-        for _ in 0..14 {
+        for _ in 0..19 {
             assert_eq!(taken(&mut schedule, now), Some(1));
             schedule.look_later(1, "looks at a", now);
             let next = schedule.next_of(1).unwrap();
-            pauses.push((next - now).as_secs());
+            pauses.push((next - now).as_millis());
             now = next;
         }
         assert_eq!(
             pauses,
-            [1, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600, 600]
+            [
+                20, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 10_240, 20_480, 40_960, 81_920,
+                163_840, 327_680, 600_000, 600_000, 600_000
+            ]
         );
-        now -= seconds(300);
+        now -= Duration::from_secs(300);
         assert_eq!(taken(&mut schedule, now), None);
         schedule.add(1, "looks at a", now);
         assert_eq!(taken(&mut schedule, now), Some(1));
