@@ -43,13 +43,7 @@ impl Client {
                 let paths = [path.as_slice(), target, &last_part(path)];
                 let here = Arc::new(Origin(file.clone()));
                 let compared = self.compared_paths(true, here, paths, options);
-                let refuses = TransferOptions {
-                    parameters: TransferParameters {
-                        overwrite: options.parameters.overwrite && !looks_first(&compared),
-                        ..options.parameters
-                    },
-                    ..options.clone()
-                };
+                let refuses = refused_first(&compared, options);
                 let transfer = self.start_between(file, target, last_part(path), &refuses)?;
                 let route = TransferRoute::Upload {
                     from: place.clone(),
@@ -220,13 +214,7 @@ impl Client {
         let here = Arc::new(LocalStore::unrooted());
         let compared = self.compared_paths(is_upload, here, paths, options);
         let compared = compared.filter(|_| is_file);
-        let refuses = TransferOptions {
-            parameters: TransferParameters {
-                overwrite: options.parameters.overwrite && !looks_first(&compared),
-                ..options.parameters
-            },
-            ..options.clone()
-        };
+        let refuses = refused_first(&compared, options);
         (compared, refuses)
     }
 
@@ -355,6 +343,17 @@ impl Client {
             TransferRoute::Upload { .. } => place.resumes_upload(bytes),
             TransferRoute::Download { .. } => place.resumes_download(),
         })
+    }
+}
+
+/// Options of a transfer that replaces nothing that has to be looked at before.
+fn refused_first(compared: &Option<ComparedPaths>, options: &TransferOptions) -> TransferOptions {
+    TransferOptions {
+        parameters: TransferParameters {
+            overwrite: options.parameters.overwrite && !looks_first(compared),
+            ..options.parameters
+        },
+        ..options.clone()
     }
 }
 
