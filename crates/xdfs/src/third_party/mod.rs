@@ -1,9 +1,9 @@
 //! Copies that this server makes with another server, for users who only look on.
 //!
-//! [`ThirdPartyStore`] is the outermost layer of a user's store: it answers the
-//! [calls](ThirdPartyCall) for that, and passes everything else on. A [`Copy`] runs in a thread of
-//! its own, which acts as the library's client at the other server and as the user here: so rights,
-//! quotas, journals, digests and the audit log are those of any transfer.
+//! [`ThirdPartyStore`] is a layer over all others of a user's store, except those of a relay: it
+//! answers the [calls](ThirdPartyCall) for that, and passes everything else on. A [`Copy`] runs in
+//! a thread of its own, which acts as the library's client at the other server and as the user
+//! here: so rights, quotas, journals, digests and the audit log are those of any transfer.
 
 mod copy;
 mod news;
