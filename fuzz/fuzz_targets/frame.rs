@@ -3,7 +3,14 @@
 
 use libfuzzer_sys::fuzz_target;
 use xdfs_proto::frame::{AnswerPart, Exception, FRAME_HEADER_BYTES, FrameHeader, Published};
+use xdfs_proto::path::Answer;
+use xdfs_proto::relay::ParcelStatus;
 use xdfs_proto::{Code, Frame, Limits};
+
+fn is_unknown(status: &ParcelStatus) -> bool {
+    let fault = status.fault.as_ref();
+    fault.is_some_and(|fault| fault.code == Code::Internal)
+}
 
 fuzz_target!(|data: &[u8]| {
     let limits = Limits::default();
@@ -24,9 +31,12 @@ fuzz_target!(|data: &[u8]| {
     // Codes that aren't known read as "internal", whose number is another one.
     let is_internal = match &frame {
         Frame::Exception(Exception { fault, .. }) => fault.code == Code::Internal,
-        Frame::Answer(AnswerPart { answer, .. }) => answer
-            .as_ref()
-            .is_err_and(|fault| fault.code == Code::Internal),
+        Frame::Answer(AnswerPart { answer, .. }) => match answer {
+            Err(fault) => fault.code == Code::Internal,
+            Ok(Answer::ParcelStatus(status)) => is_unknown(status),
+            Ok(Answer::Parcels(list)) => list.parcels.iter().any(|own| is_unknown(&own.status)),
+            Ok(_) => false,
+        },
         Frame::Published(Published { failures, .. }) => {
             let mut runs = failures.runs().iter();
             runs.any(|run| run.fault.code == Code::Internal)
