@@ -46,6 +46,8 @@ const TREE: u8 = 1 << 1;
 const OF: u8 = 1 << 2;
 /// Open parcel: it goes in an order.
 const IN_ORDER: u8 = 1 << 3;
+/// Open parcel: its digest comes with a repeated call.
+const AHEAD: u8 = 1 << 4;
 /// Parcel status, end parcel: the user is named. List parcels: those of all users.
 const USERS: u8 = 1 << 0;
 /// List of parcels: there are more.
@@ -178,6 +180,9 @@ pub struct ParcelOrder {
     /// The name of an order: parcels of the user with the same one are delivered one after the
     /// other, as they were taken.
     pub in_order: Option<String>,
+    /// The initiator doesn't have all of the file yet: it repeats the call without this and with
+    /// the digest, and the file isn't taken before. There is no digest then.
+    pub ahead: bool,
 }
 
 /// The number by which a relay recognises itself: 16 random bytes.
@@ -328,7 +333,7 @@ impl RelayCall {
     /// The defined option bits of an operation; `None` for one that isn't of this module.
     pub(crate) fn options_defined(number: u8) -> Option<u8> {
         match number {
-            operation::OPEN_PARCEL => Some(OVERWRITE | TREE | OF | IN_ORDER),
+            operation::OPEN_PARCEL => Some(OVERWRITE | TREE | OF | IN_ORDER | AHEAD),
             operation::PARCEL_STATUS | operation::END_PARCEL | operation::LIST_PARCELS => {
                 Some(USERS)
             }
@@ -353,7 +358,8 @@ impl RelayCall {
         if order.name.contains(&b'/') || matches!(&*order.name, b"" | b"." | b"..") {
             return Err(DecodeError::Invalid("name"));
         }
-        if order.overwrite && order.tree {
+        let is_known = order.digest != DigestValue::None;
+        if order.overwrite && order.tree || order.ahead && is_known {
             return Err(DecodeError::Invalid("options of a call"));
         }
         if let Some(name) = &order.in_order {
@@ -380,7 +386,8 @@ impl RelayCall {
                 w.u8(flag(order.overwrite, OVERWRITE)
                     | flag(order.tree, TREE)
                     | flag(order.of.is_some(), OF)
-                    | flag(order.in_order.is_some(), IN_ORDER));
+                    | flag(order.in_order.is_some(), IN_ORDER)
+                    | flag(order.ahead, AHEAD));
                 w.raw(&order.id.0);
                 w.u64(order.bytes);
                 w.u32(order.life_s);
@@ -448,6 +455,7 @@ impl RelayCall {
                     true => Some(r.text(ORDER_BYTES_MAX, "name of an order")?),
                     false => None,
                 },
+                ahead: options & AHEAD != 0,
             })),
             operation::PARCEL_STATUS => Self::Status(ParcelName::decode(options, r)?),
             operation::LIST_PARCELS => Self::List(ParcelQuery {

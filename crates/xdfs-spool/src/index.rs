@@ -22,7 +22,7 @@ use crate::parcel::{Counted, Parcel};
 use crate::segment::{Extent, SegmentUse, Segments, full, path_bytes};
 
 /// Version of the tables and of the records in segments.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// Most changes in one transaction.
 const BATCH_MAX: usize = 1024;
 /// Memory for pages of the index.

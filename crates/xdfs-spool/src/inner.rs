@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use xdfs_proto::Fault;
 use xdfs_proto::relay::ParcelState;
@@ -24,6 +25,9 @@ pub(crate) struct Inner {
     damaged: Mutex<HashSet<u64>>,
     /// Gets the numbers of parcels that have arrived.
     listener: Mutex<Option<Sender<u64>>>,
+    /// Counts up with everything that readers of what arrives wait for.
+    news: Mutex<u64>,
+    has_news: Condvar,
 }
 
 impl Inner {
@@ -36,6 +40,8 @@ impl Inner {
             writers: Mutex::default(),
             damaged: Mutex::default(),
             listener: Mutex::default(),
+            news: Mutex::default(),
+            has_news: Condvar::new(),
         }
     }
 
@@ -61,6 +67,35 @@ impl Inner {
 
     pub(crate) fn is_damaged(&self, number: u64) -> bool {
         self.damaged().contains(&number)
+    }
+
+    fn news(&self) -> MutexGuard<'_, u64> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The count of news, for [`Self::wait_for_news`].
+    pub(crate) fn news_seen(&self) -> u64 {
+        *self.news()
+    }
+
+    /// Wakes the readers of what arrives.
+    pub(crate) fn add_news(&self) {
+        *self.news() += 1;
+        self.has_news.notify_all();
+    }
+
+    /// Waits for news after those seen, at most for this time.
+    pub(crate) fn wait_for_news(&self, seen: u64, timeout: Duration) {
+        let is_old = |news: &mut u64| *news == seen;
+        drop(
+            self.has_news
+                .wait_timeout_while(self.news(), timeout, is_old),
+        );
+    }
+
+    /// Whether somebody writes to a content.
+    pub(crate) fn has_writer(&self, content: u64) -> bool {
+        self.writers().contains(&content)
     }
 
     pub(crate) fn listen(&self, listener: Sender<u64>) {
@@ -113,5 +148,6 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.spool.writers().remove(&self.number);
+        self.spool.add_news();
     }
 }

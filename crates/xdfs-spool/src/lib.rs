@@ -26,4 +26,5 @@ mod spool;
 
 pub use parcel::{Counted, NewParcel, Parcel, Placed};
 pub use room::SpoolLimits;
+pub use source::Ahead;
 pub use spool::{KEPT_S, Spool};

@@ -35,6 +35,8 @@ pub struct NewParcel {
     pub of: Option<CopyId>,
     /// The name of an order: those of the user with the same one go one after the other.
     pub in_order: Option<String>,
+    /// The digest comes by the same request without this: until then the file isn't taken.
+    pub ahead: bool,
 }
 
 impl NewParcel {
@@ -47,6 +49,16 @@ impl NewParcel {
             ..other.clone()
         };
         *self == alike
+    }
+
+    /// Whether the other one is the same request but for the digest, which it brings.
+    pub(crate) fn is_completed_by(&self, other: &Self) -> bool {
+        let alike = Self {
+            ahead: true,
+            digest: self.digest,
+            ..other.clone()
+        };
+        self.ahead && !other.ahead && self.is_same(&alike)
     }
 }
 
@@ -83,6 +95,8 @@ pub struct Parcel {
     /// How often the next relay has given it up before it had all of it: it is sent there anew
     /// under another identifier.
     pub sent_anew: u32,
+    /// The hidden name at the target to which it is sent while it arrives.
+    pub begun: Option<Vec<u8>>,
     /// The user doesn't want it any more: the next attempt cancels it, and removes what is at the
     /// target under the hidden name.
     pub cancel_wanted: bool,
@@ -144,6 +158,7 @@ impl Parcel {
             handed_to: None,
             offered: false,
             sent_anew: 0,
+            begun: None,
             cancel_wanted: false,
             retry_wanted: false,
             fault: None,
@@ -155,6 +170,38 @@ impl Parcel {
     #[must_use]
     pub fn expires_s(&self) -> u64 {
         self.opened_s.saturating_add(self.order.life_s.into())
+    }
+
+    /// Whether an attempt is to be made, now or later.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        match self.state {
+            ParcelState::Held => true,
+            // What went ahead is to be withdrawn.
+            ParcelState::Arriving => self.cancel_wanted,
+            _ => false,
+        }
+    }
+
+    /// Whether what has arrived may go on before the rest is there.
+    #[must_use]
+    pub fn may_go_ahead(&self) -> bool {
+        let order = &self.order;
+        // The relay that delivers a tree needs its index first, and which one has its turn in an
+        // order is known when it has arrived.
+        let is_file = !order.tree || !order.next.is_empty();
+        let is_first = self.content == self.number;
+        self.state == ParcelState::Arriving
+            && !self.cancel_wanted
+            && is_file
+            && is_first
+            && order.in_order.is_none()
+    }
+
+    /// Whether something of it may be at the next relay or at the target.
+    #[must_use]
+    pub fn is_ahead(&self) -> bool {
+        self.offered || self.begun.is_some()
     }
 
     /// Whether its content is kept here.
@@ -192,6 +239,7 @@ struct Stored {
     handed_to: Option<String>,
     offered: bool,
     sent_anew: u32,
+    begun: Option<Vec<u8>>,
     cancel_wanted: bool,
     retry_wanted: bool,
     fault: Option<StoredFault>,
@@ -213,6 +261,7 @@ struct StoredOrder {
     passed: Vec<[u8; 16]>,
     of: Option<String>,
     in_order: Option<String>,
+    ahead: bool,
 }
 
 impl StoredOrder {
@@ -231,6 +280,7 @@ impl StoredOrder {
             passed: order.passed.iter().map(|relay| relay.0).collect(),
             of: order.of.map(|id| id.to_string()),
             in_order: order.in_order.clone(),
+            ahead: order.ahead,
         }
     }
 
@@ -249,6 +299,7 @@ impl StoredOrder {
             passed: self.passed.into_iter().map(RelayId).collect(),
             of: self.of.map(|id| id.parse()).transpose().ok()?,
             in_order: self.in_order,
+            ahead: self.ahead,
         })
     }
 }
@@ -310,6 +361,7 @@ impl Stored {
             handed_to: parcel.handed_to.clone(),
             offered: parcel.offered,
             sent_anew: parcel.sent_anew,
+            begun: parcel.begun.clone(),
             cancel_wanted: parcel.cancel_wanted,
             retry_wanted: parcel.retry_wanted,
             fault: parcel.fault.as_ref().map(|fault| StoredFault {
@@ -345,6 +397,7 @@ impl Stored {
             handed_to: self.handed_to,
             offered: self.offered,
             sent_anew: self.sent_anew,
+            begun: self.begun,
             cancel_wanted: self.cancel_wanted,
             retry_wanted: self.retry_wanted,
             fault: self.fault.map(StoredFault::fault),
@@ -405,6 +458,7 @@ mod tests {
                     passed: vec![RelayId([3; 16])],
                     of: Some(CopyId([8; 16])),
                     in_order: Some("nightly".into()),
+                    ahead: true,
                 },
                 state: ParcelState::Dead,
                 opened_s: 1,
@@ -420,6 +474,7 @@ mod tests {
                 handed_to: Some("xdfs://next".into()),
                 offered: true,
                 sent_anew: 4,
+                begun: Some(b"/.y".to_vec()),
                 cancel_wanted: true,
                 retry_wanted: true,
                 fault: Some(fault.clone()),

@@ -24,8 +24,8 @@ struct SpoolSink {
     _writer: Writer,
     parcel: Parcel,
     arrival: Arrival,
-    mode: Option<u32>,
-    mtime_ns: Option<i64>,
+    /// It was said that something has arrived.
+    is_announced: bool,
     pending: Pending,
 }
 
@@ -45,6 +45,9 @@ pub(crate) fn open(
     let parcel = spool.index.parcel(parcel.number)?;
     let parcel = parcel.ok_or_else(|| fault(Code::NotFound, "the parcel is gone"))?;
     match parcel.state {
+        ParcelState::Arriving if parcel.cancel_wanted => {
+            return Err(fault(Code::Cancelled, "the parcel is being cancelled"));
+        }
         ParcelState::Arriving | ParcelState::Held => {}
         ParcelState::Cancelled => {
             return Err(fault(Code::Cancelled, "the parcel was cancelled"));
@@ -71,7 +74,11 @@ pub(crate) fn open(
     };
     let has_earlier = earlier.is_some();
     let arrival = match earlier.filter(is_same) {
-        Some(earlier) => earlier,
+        Some(earlier) => Arrival {
+            mode: request.mode,
+            mtime_ns: request.mtime_ns,
+            ..earlier
+        },
         None if is_held => {
             let cause = "the parcel has another version of the file";
             return Err(fault(Code::AlreadyExists, cause));
@@ -81,8 +88,11 @@ pub(crate) fn open(
                 spool.free_arriving(parcel.number)?;
             }
             Arrival {
+                began: draw()?,
                 tag: request.tag,
                 block_size: request.block_size,
+                mode: request.mode,
+                mtime_ns: request.mtime_ns,
                 durable: FragmentMap::new(request.digest),
             }
         }
@@ -97,10 +107,17 @@ pub(crate) fn open(
             _writer: writer,
             parcel,
             arrival,
-            mode: request.mode,
-            mtime_ns: request.mtime_ns,
+            is_announced: false,
         }),
     })
+}
+
+/// A random number.
+fn draw() -> Result<u64, Fault> {
+    let mut drawn = [0; 8];
+    let filled = getrandom::fill(&mut drawn);
+    filled.map_err(|_| Fault::new(Code::Internal, OPEN, "the system has no randomness"))?;
+    Ok(u64::from_be_bytes(drawn))
 }
 
 impl SpoolSink {
@@ -145,7 +162,7 @@ impl SpoolSink {
                 let cause = "the parcel is gone";
                 return Ok(Err(Fault::new(Code::NotFound, "write", cause)));
             };
-            if parcel.state != ParcelState::Arriving {
+            if parcel.state != ParcelState::Arriving || parcel.cancel_wanted {
                 let cause = format!("the parcel is {}", parcel.state.as_str());
                 return Ok(Err(Fault::new(Code::Cancelled, "write", cause)));
             }
@@ -171,6 +188,7 @@ impl SpoolSink {
         });
         // The index has the segments now.
         drop(pending);
+        self.spool().add_news();
         let all = entered.map_err(|fault| self.named(fault))?;
         if let Some(own) = all.iter().find(|own| own.number == number) {
             self.parcel = own.clone();
@@ -212,7 +230,12 @@ impl Sink for SpoolSink {
         for fragment in durable {
             self.arrival.durable.insert(*fragment);
         }
-        self.enter(|_| {}).map(drop)
+        self.enter(|_| {})?;
+        if !self.is_announced && self.parcel.may_go_ahead() {
+            self.is_announced = true;
+            self.spool().notify(self.parcel.number);
+        }
+        Ok(())
     }
 
     fn publish(&mut self, length: u64, fresh: &[Fragment]) -> Result<(), Fault> {
@@ -230,17 +253,26 @@ impl Sink for SpoolSink {
             self.arrival.durable.insert(*fragment);
         }
         let digest = self.arrival.durable.digest(length);
-        let expected = self.parcel.order.digest;
+        // It may be known since the sink was opened.
+        let order = self.spool().index.parcel(self.parcel.number)?;
+        let order = order.map_or_else(|| self.parcel.order.clone(), |parcel| parcel.order);
+        if order.ahead {
+            let cause = "its digest isn't known yet";
+            let fault = Fault::new(Code::Busy, "publish", cause).path(self.pending.path());
+            return Err(fault.retry(Retry::Now));
+        }
+        let expected = order.digest;
         if expected != DigestValue::None && digest != Some(expected) {
             self.discard()?;
             let cause = "the file has another digest than its source had";
             let fault = Fault::new(Code::IntegrityMismatch, "publish", cause);
             return Err(fault.path(self.pending.path()));
         }
-        let (mode, mtime_ns) = (self.mode, self.mtime_ns);
+        let (mode, mtime_ns) = (self.arrival.mode, self.arrival.mtime_ns);
         let entered = self.enter(move |parcel| {
             let expected = parcel.order.digest;
-            if expected != DigestValue::None && digest != Some(expected) {
+            let is_other = expected != DigestValue::None && digest != Some(expected);
+            if is_other || parcel.order.ahead {
                 return;
             }
             parcel.state = ParcelState::Held;
@@ -248,6 +280,10 @@ impl Sink for SpoolSink {
             parcel.mtime_ns = mtime_ns;
             parcel.digest = digest.unwrap_or(parcel.digest);
         })?;
+        if self.parcel.state != ParcelState::Held {
+            let cause = "the parcel was opened for another file meanwhile";
+            return Err(Fault::new(Code::Internal, "publish", cause).path(self.pending.path()));
+        }
         for parcel in entered {
             self.spool().notify(parcel.number);
         }
@@ -261,6 +297,7 @@ impl Sink for SpoolSink {
         }
         drop(self.pending.take());
         self.arrival.durable = FragmentMap::new(self.arrival.durable.kind());
+        self.arrival.began = draw()?;
         let freed = self.spool().free_arriving(self.parcel.number);
         freed.map_err(|fault| self.named(fault))
     }

@@ -1,14 +1,42 @@
-//! Sources of parcels that have arrived.
+//! Sources of parcels that have arrived, or arrive.
 
+use std::fmt;
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::Duration;
 
-use xdfs_proto::{Code, Fault, SourceTag};
+use xdfs_proto::relay::ParcelState;
+use xdfs_proto::{ByteRange, Code, Fault, Retry, SourceTag};
 use xdfs_store::{Source, SourceInfo};
 
+use crate::arrival::Arrival;
 use crate::inner::Inner;
 use crate::parcel::Parcel;
 use crate::segment::{Extent, HOLE};
+
+/// Interval of looks at whether a file that arrives is still wanted.
+const TICK: Duration = Duration::from_millis(100);
+
+/// The reader of a file that arrives, as its source sees it.
+pub trait Ahead: Send + Sync + fmt::Debug {
+    /// Whether more is wanted.
+    ///
+    /// # Errors
+    /// It isn't.
+    fn check(&self) -> Result<(), Fault>;
+
+    /// Says that the file was taken, and waits until the end may be announced to the other server,
+    /// at most for this time. Returns whether it may.
+    fn may_end(&self, timeout: Duration) -> bool;
+}
+
+/// What is known of a file that arrives.
+#[derive(Debug)]
+struct Arriving {
+    ahead: Arc<dyn Ahead>,
+    /// A range that is durable.
+    durable: ByteRange,
+}
 
 /// The file of a parcel.
 #[derive(Debug)]
@@ -18,15 +46,31 @@ pub(crate) struct SpoolSource {
     info: SourceInfo,
     /// The record that was read last: reads are smaller than records.
     last: Option<(Extent, Vec<u8>)>,
+    /// The number of the arrival.
+    began: u64,
+    /// `None` for one that has arrived.
+    arriving: Option<Arriving>,
 }
 
 impl SpoolSource {
-    pub(crate) fn new(spool: &Arc<Inner>, parcel: Parcel) -> Self {
+    pub(crate) fn new(spool: &Arc<Inner>, parcel: Parcel, ahead: Option<Arc<dyn Ahead>>) -> Self {
+        // One that can't be read fails with its first byte.
+        let arrival = spool.index.arrival(parcel.content).ok().flatten();
+        let arrival = arrival.as_deref().and_then(Arrival::decode);
+        let began = arrival.as_ref().map_or(0, |arrival| arrival.began);
+        let (mode, mtime_ns) = match &arrival {
+            Some(arrival) if ahead.is_some() => (arrival.mode, arrival.mtime_ns),
+            _ => (parcel.mode, parcel.mtime_ns),
+        };
+        // Marks of parcels differ in their lower half.
+        let tag = spool
+            .mark(parcel.number)
+            .wrapping_add(u128::from(began) << 64);
         let info = SourceInfo {
             length: Some(parcel.order.bytes),
-            tag: SourceTag(spool.mark(parcel.number).to_be_bytes()),
-            mode: parcel.mode,
-            mtime_ns: parcel.mtime_ns,
+            tag: SourceTag(tag.to_be_bytes()),
+            mode,
+            mtime_ns,
             random_reads: true,
             sparse: false,
         };
@@ -36,6 +80,11 @@ impl SpoolSource {
             parcel,
             info,
             last: None,
+            began,
+            arriving: ahead.map(|ahead| Arriving {
+                ahead,
+                durable: ByteRange { start: 0, end: 0 },
+            }),
         }
     }
 
@@ -48,6 +97,52 @@ impl SpoolSource {
     fn damaged(&self, cause: &str) -> Fault {
         self.spool.set_damaged(self.parcel.number, true);
         self.fault(cause)
+    }
+
+    /// Waits until the byte at this offset is durable, and returns the end of the range that is; or
+    /// until all were taken, for the one at the end of the file.
+    fn wait_for(&mut self, offset: u64) -> Result<u64, Fault> {
+        let bytes = self.parcel.order.bytes;
+        let Some(arriving) = &mut self.arriving else {
+            return Ok(bytes);
+        };
+        if arriving.durable.start <= offset && offset < arriving.durable.end {
+            return Ok(arriving.durable.end);
+        }
+        let fault = |code, cause: &str| {
+            let fault = Fault::new(code, "read the parcel", cause).retry(Retry::Now);
+            fault.path(self.parcel.order.id.to_string())
+        };
+        loop {
+            arriving.ahead.check()?;
+            // In this order: what comes later is news, and the writer ends after its last change.
+            let seen = self.spool.news_seen();
+            let is_being_sent = self.spool.has_writer(self.parcel.content);
+            let parcel = self.spool.index.parcel(self.parcel.number)?;
+            let state = parcel.map_or(ParcelState::Cancelled, |parcel| parcel.state);
+            if !matches!(state, ParcelState::Arriving | ParcelState::Held) {
+                return Err(fault(Code::Cancelled, "it was ended while it arrived"));
+            }
+            let arrival = self.spool.index.arrival(self.parcel.content)?;
+            let arrival = arrival.as_deref().and_then(Arrival::decode);
+            let arrival = arrival.filter(|arrival| arrival.began == self.began);
+            let arrival = arrival
+                .ok_or_else(|| fault(Code::SourceChanged, "it arrives again from its beginning"))?;
+            let mut ranges = arrival.durable.ranges().as_slice().iter();
+            let found = ranges.find(|range| range.start <= offset && offset < range.end);
+            if let Some(found) = found {
+                arriving.durable = *found;
+                return Ok(found.end);
+            }
+            if state == ParcelState::Held && offset == bytes {
+                return Ok(bytes);
+            }
+            if !is_being_sent {
+                let cause = "its sender is gone before all of it has arrived";
+                return Err(fault(Code::ConnectionLost, cause));
+            }
+            self.spool.wait_for_news(seen, TICK);
+        }
     }
 
     /// Reads the record in which this byte is.
@@ -87,6 +182,7 @@ impl Source for SpoolSource {
         let mut done = 0;
         while offset + (done as u64) < end {
             let at = offset + done as u64;
+            let durable = self.wait_for(at)?;
             let has = |(extent, _): &(Extent, Vec<u8>)| extent.start <= at && at < extent.end;
             if !self.last.as_ref().is_some_and(has) {
                 self.load(at)?;
@@ -94,7 +190,7 @@ impl Source for SpoolSource {
             let Some((extent, payload)) = &self.last else {
                 return Err(self.fault("nothing was read"));
             };
-            let count = (extent.end.min(end) - at) as usize;
+            let count = (extent.end.min(end).min(durable) - at) as usize;
             let target = &mut buf[done..done + count];
             match extent.segment {
                 HOLE => target.fill(0),
@@ -110,10 +206,23 @@ impl Source for SpoolSource {
         Ok(done)
     }
 
+    /// Waits until one that arrives was taken, so that nothing of it is published elsewhere before
+    /// its digest was compared here.
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
+        self.wait_for(self.parcel.order.bytes)?;
+        while let Some(arriving) = &self.arriving
+            && !arriving.ahead.may_end(TICK)
+        {
+            arriving.ahead.check()?;
+        }
         Ok(())
     }
 
-    xdfs_store::defaults!(Source: next_data, will_read, is_cold, direct, is_slow, memory,
-        is_uniform, shared);
+    /// One that arrives is read in a thread of its own, which may wait.
+    fn is_slow(&self) -> bool {
+        self.arriving.is_some()
+    }
+
+    xdfs_store::defaults!(Source: next_data, will_read, is_cold, direct, memory, is_uniform,
+        shared);
 }

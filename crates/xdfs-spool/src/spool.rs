@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use xdfs_proto::digest::DigestValue;
+use xdfs_proto::digest::{DigestKind, DigestValue};
 use xdfs_proto::relay::{ParcelState, RelayId};
 use xdfs_proto::third_party::CopyId;
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::{Code, Fault, Retry};
 use xdfs_store::{OpenedSink, SinkRequest, Source};
 
 use crate::arrival::Arrival;
@@ -21,7 +21,7 @@ use crate::parcel::{Counted, NewParcel, Parcel};
 use crate::room::{Room, SpoolLimits};
 use crate::segment::{Segments, path_bytes};
 use crate::sink;
-use crate::source::SpoolSource;
+use crate::source::{Ahead, SpoolSource};
 
 /// Seconds for which the end of a parcel is remembered at least: a week, so that a user who says
 /// the same again after a holiday doesn't have it delivered twice.
@@ -128,6 +128,9 @@ impl Spool {
             }
         };
         if let Some(found) = self.inner.index.find(&order.user, order.id)? {
+            if found.order.is_completed_by(&order) {
+                return self.complete(found.number, order);
+            }
             return same(found);
         }
         self.inner.room.take(&order.user, own_bytes(&order), 1)?;
@@ -161,6 +164,21 @@ impl Spool {
                 Err(fault)
             }
         }
+    }
+
+    /// Enters the digest of a parcel that was opened without it.
+    fn complete(&self, number: u64, order: NewParcel) -> Result<Parcel, Fault> {
+        self.inner.index.change(move |change| {
+            const OPERATION: &str = "open the parcel";
+            let Some(mut parcel) = change.parcel(number)? else {
+                return Ok(Err(Fault::new(Code::NotFound, OPERATION, "it is gone")));
+            };
+            if parcel.order.is_completed_by(&order) {
+                (parcel.order.digest, parcel.order.ahead) = (order.digest, false);
+                change.put(&parcel)?;
+            }
+            Ok(Ok(parcel))
+        })
     }
 
     /// The parcel of a user.
@@ -280,7 +298,33 @@ impl Spool {
     /// Opens the file of a parcel that has arrived.
     #[must_use]
     pub fn open_source(&self, parcel: Parcel) -> Box<dyn Source> {
-        Box::new(SpoolSource::new(&self.inner, parcel))
+        Box::new(SpoolSource::new(&self.inner, parcel, None))
+    }
+
+    /// Opens the file of a parcel that arrives. Reads wait for what isn't durable yet, and the
+    /// source is unchanged once the file was taken. Also returns the kind of its digest.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`]: nothing of it has arrived.
+    pub fn open_source_ahead(
+        &self,
+        parcel: Parcel,
+        ahead: Arc<dyn Ahead>,
+    ) -> Result<(Box<dyn Source>, DigestKind), Fault> {
+        let arrival = self.inner.index.arrival(parcel.content)?;
+        let arrival = arrival.as_deref().and_then(Arrival::decode);
+        let arrival = arrival.ok_or_else(|| {
+            let cause = "nothing of it has arrived";
+            Fault::new(Code::NotFound, "read the parcel", cause).retry(Retry::Now)
+        })?;
+        let source = SpoolSource::new(&self.inner, parcel, Some(ahead));
+        Ok((Box::new(source), arrival.durable.kind()))
+    }
+
+    /// Whether a file is being sent to a parcel.
+    #[must_use]
+    pub fn is_being_sent(&self, parcel: &Parcel) -> bool {
+        self.inner.has_writer(parcel.content)
     }
 
     /// Whether the last look at the file of a parcel has shown that it is damaged.

@@ -164,6 +164,7 @@ fn plan(
         passed: Vec::new(),
         of: None,
         in_order: flags.servers.via.in_order.clone(),
+        ahead: false,
     };
     let orders = (0_u128..).zip(targets).map(|(number, target)| ParcelOrder {
         id: CopyId(u128::from_be_bytes(id.0).wrapping_add(number).to_be_bytes()),

@@ -83,6 +83,7 @@ mod power;
 mod reconnect;
 #[cfg(target_os = "linux")]
 mod relay;
+mod relay_ahead;
 mod relay_hops;
 mod relay_many;
 #[cfg(unix)]

@@ -528,18 +528,21 @@ fn a_file_that_never_arrived_is_not_taken() {
     let source = scene.place.make_here("file", &content(8, 24_000_000));
     let id = "fedcba9876543210fedcba9876543210";
     let mut command = program();
-    let flags = ["--parcel", id, "--expire", "1s", "--limit-rate", "1M"];
+    let flags = ["--parcel", id, "--expire", "9s", "--limit-rate", "1M"];
     command.args(scene.command(&flags, &source, "/file"));
     let mut running = Running::start(&mut command);
     assert!(xdfs_testkit::wait::until(PATIENCE, || scene_arrived(
         &scene, id
     ) > 0));
+    // A part of it is at the target already.
+    let is_there = || !names(scene.place.root()).is_empty();
+    assert!(xdfs_testkit::wait::until(PATIENCE, is_there));
     running.kill();
     // The relay looks once a minute.
     let is_over = || scene.status(id)["state"] == "cancelled";
     assert!(xdfs_testkit::wait::until(3 * PATIENCE, is_over));
     scene
-        .cp(&["--parcel", id, "--expire", "1s"], &source, "/file")
+        .cp(&["--parcel", id, "--expire", "9s"], &source, "/file")
         .fails(130, &["cancelled"]);
     xdfs(["retry", id, &scene.relay_url()]).fails(2, &["cancelled"]);
     assert_eq!(names(scene.place.root()), Vec::<String>::new());

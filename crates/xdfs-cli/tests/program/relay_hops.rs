@@ -90,15 +90,15 @@ pub(crate) fn wait_for(relay: &Hop, id: &str, mut is_so: impl FnMut(&Value) -> b
 }
 
 /// Two relays and a target.
-struct Line {
-    place: Place,
-    first: Hop,
-    second: Hop,
-    target: Hop,
+pub(crate) struct Line {
+    pub(crate) place: Place,
+    pub(crate) first: Hop,
+    pub(crate) second: Hop,
+    pub(crate) target: Hop,
 }
 
 impl Line {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = Place::new();
         Self {
             first: Hop::relay(&place, "first", &CONNECTS),
@@ -112,23 +112,23 @@ impl Line {
         format!("{},{}", self.first.address, self.second.address)
     }
 
-    fn words(&self, flags: &[&str], source: &str, to: &str) -> Vec<String> {
+    pub(crate) fn words(&self, flags: &[&str], source: &str, to: &str) -> Vec<String> {
         let mut words = vec!["cp".to_owned(), "--json".into(), "--via".into(), self.via()];
         words.extend(flags.iter().map(|flag| (*flag).to_owned()));
         words.extend([source.to_owned(), self.target.url(to)]);
         words
     }
 
-    fn cp(&self, flags: &[&str], source: &str, to: &str) -> Run {
+    pub(crate) fn cp(&self, flags: &[&str], source: &str, to: &str) -> Run {
         xdfs(self.words(flags, source, to))
     }
 
-    fn remote(&self, name: &str) -> PathBuf {
+    pub(crate) fn remote(&self, name: &str) -> PathBuf {
         PathBuf::from(self.place.here("target")).join(name)
     }
 
     /// Bytes in the segments of a relay.
-    fn spooled(&self, relay: &str) -> u64 {
+    pub(crate) fn spooled(&self, relay: &str) -> u64 {
         let segments = fs::read_dir(self.place.here(relay) + "/segments").unwrap();
         let sizes = segments.map(|entry| entry.unwrap().metadata().map_or(0, |meta| meta.len()));
         sizes.sum()

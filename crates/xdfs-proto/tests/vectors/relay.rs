@@ -36,6 +36,7 @@ pub(crate) fn call(call: &RelayCall) -> Value {
             "digest": digest(&order.digest),
             "next": order.next,
             "in_order": order.in_order,
+            "ahead": order.ahead,
             "of": order.of.map(|id| hex(&id.0)),
             "passed": order.passed.iter().map(|relay| hex(&relay.0)).collect::<Vec<_>>(),
         }),
@@ -133,6 +134,15 @@ fn open_shared() -> Frame {
     })))
 }
 
+/// A parcel whose file hasn't arrived as a whole at the relay that sends it on.
+fn open_ahead() -> Frame {
+    asks(RelayCall::Open(Box::new(ParcelOrder {
+        ahead: true,
+        passed: vec![RelayId(*b"0123456789abcdef")],
+        ..order(false, 60)
+    })))
+}
+
 fn order(overwrite: bool, life_s: u32) -> ParcelOrder {
     ParcelOrder {
         id: PARCEL,
@@ -147,6 +157,7 @@ fn order(overwrite: bool, life_s: u32) -> ParcelOrder {
         passed: Vec::new(),
         of: None,
         in_order: None,
+        ahead: false,
     }
 }
 
@@ -227,6 +238,7 @@ pub(crate) fn samples() -> Vec<(&'static str, Frame)> {
         ),
         ("xpathm-open-parcel-onward", open_onward()),
         ("xpathm-open-parcel-shared", open_shared()),
+        ("xpathm-open-parcel-ahead", open_ahead()),
         (
             "xpathm-parcel-status",
             asks(RelayCall::Status(PARCEL.into())),
@@ -293,7 +305,11 @@ pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         (
             "xpathm-open-parcel-option-undefined",
-            at("xpathm-open-parcel", options, &[16]),
+            at("xpathm-open-parcel", options, &[32]),
+        ),
+        (
+            "xpathm-open-parcel-ahead-with-a-digest",
+            at("xpathm-open-parcel-onward", options, &[0x12]),
         ),
         (
             "xpathm-open-parcel-with-its-own-file",

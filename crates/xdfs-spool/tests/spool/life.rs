@@ -293,19 +293,24 @@ fn many_threads_publish_at_once() {
 #[test]
 fn what_is_sent_of_a_parcel_has_a_mark_that_no_other_has() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let mut marks = Vec::new();
+    let (mut marks, mut tags) = (Vec::new(), Vec::new());
     for dir in &dirs {
         let spool = open(dir.path());
         for seed in 0..3 {
             put(&spool, seed, 10).unwrap();
             let parcel = spool.find("alice", id(seed)).unwrap();
             let source = spool.open_source(parcel.clone());
-            assert_eq!(source.info().tag.0, spool.mark(&parcel).to_be_bytes());
+            tags.push(source.info().tag.0);
             marks.push(spool.mark(&parcel));
         }
     }
     let again = open(dirs[0].path());
-    assert_eq!(again.mark(&again.find("alice", id(0)).unwrap()), marks[0]);
+    let first = again.find("alice", id(0)).unwrap();
+    assert_eq!(again.mark(&first), marks[0]);
+    assert_eq!(again.open_source(first).info().tag.0, tags[0]);
+    tags.sort_unstable();
+    tags.dedup();
+    assert_eq!(tags.len(), 6);
     marks.sort_unstable();
     marks.dedup();
     assert_eq!(marks.len(), 6);

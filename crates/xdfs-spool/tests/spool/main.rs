@@ -1,6 +1,8 @@
 //! The spool by its interface: what was acknowledged survives, and what is wrong is noticed.
 
 #[cfg(test)]
+mod ahead;
+#[cfg(test)]
 mod harm;
 #[cfg(test)]
 mod incoming;

@@ -58,6 +58,7 @@ pub(crate) fn order(seed: u64, bytes: u64) -> NewParcel {
         passed: Vec::new(),
         of: None,
         in_order: None,
+        ahead: false,
     }
 }
 

@@ -1,10 +1,11 @@
 //! An attempt to deliver a parcel, as others see it.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use xdfs_proto::{Code, Fault};
+use xdfs_spool::Ahead;
 
 /// A running attempt.
 #[derive(Debug, Default)]
@@ -13,6 +14,22 @@ pub(super) struct Attempt {
     pub(super) delivered: AtomicU64,
     is_cancelled: AtomicBool,
     is_stopped: AtomicBool,
+    /// What was at the target is removed.
+    is_withdrawn: AtomicBool,
+    /// It has begun before its file was there.
+    began_ahead: AtomicBool,
+    end: Mutex<End>,
+    may_end: Condvar,
+}
+
+/// How far the end is of an attempt that has begun before its file was there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum End {
+    #[default]
+    Open,
+    /// The file was taken.
+    Wanted,
+    Allowed,
 }
 
 impl Attempt {
@@ -30,6 +47,35 @@ impl Attempt {
         self.is_stopped.store(true, Ordering::Relaxed);
     }
 
+    /// It has removed what was at the target, and ends with that.
+    pub(super) fn end_withdrawn(&self) {
+        self.is_withdrawn.store(true, Ordering::Relaxed);
+        self.cancel();
+    }
+
+    pub(super) fn is_withdrawn(&self) -> bool {
+        self.is_withdrawn.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn begin_ahead(&self) {
+        self.began_ahead.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its file may not be there yet.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.began_ahead.load(Ordering::Relaxed) && *lock(&self.end) == End::Open
+    }
+
+    /// Whether the file was taken while it was sent, and its end waits for [`Self::let_end`].
+    pub(super) fn wants_end(&self) -> bool {
+        *lock(&self.end) == End::Wanted
+    }
+
+    pub(super) fn let_end(&self) {
+        *lock(&self.end) = End::Allowed;
+        self.may_end.notify_all();
+    }
+
     /// # Errors
     /// It is to end.
     pub(super) fn check(&self) -> Result<(), Fault> {
@@ -41,6 +87,59 @@ impl Attempt {
             true => fault(Code::ShuttingDown, "the relay ends"),
             false => Ok(()),
         }
+    }
+}
+
+/// An upload of a file that arrives, until it is dropped.
+#[derive(Debug)]
+pub(super) struct UploadAhead(Arc<AheadReader>);
+
+/// What the source of such an upload sees, which may outlive it for a moment.
+#[derive(Debug)]
+struct AheadReader {
+    attempt: Arc<Attempt>,
+    is_over: AtomicBool,
+}
+
+impl UploadAhead {
+    pub(super) fn new(attempt: &Arc<Attempt>) -> Self {
+        Self(Arc::new(AheadReader {
+            attempt: Arc::clone(attempt),
+            is_over: AtomicBool::new(false),
+        }))
+    }
+
+    pub(super) fn reader(&self) -> Arc<dyn Ahead> {
+        Arc::<AheadReader>::clone(&self.0)
+    }
+}
+
+impl Drop for UploadAhead {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Ahead for AheadReader {
+    fn check(&self) -> Result<(), Fault> {
+        match self.is_over.load(Ordering::Relaxed) {
+            true => Err(Fault::new(Code::Cancelled, "deliver", "the upload is over")),
+            false => self.attempt.check(),
+        }
+    }
+
+    fn may_end(&self, timeout: Duration) -> bool {
+        let mut end = lock(&self.attempt.end);
+        if *end == End::Open {
+            *end = End::Wanted;
+        }
+        let is_closed = |end: &mut End| *end != End::Allowed;
+        let waited = self
+            .attempt
+            .may_end
+            .wait_timeout_while(end, timeout, is_closed);
+        let (end, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        *end == End::Allowed
     }
 }
 

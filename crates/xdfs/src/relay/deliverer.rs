@@ -14,7 +14,8 @@ use super::attempt::{Attempt, Failed, Went, lock};
 use super::delivery::{deliver, withdraw};
 use super::onward::{follow, hand_on, recall};
 use super::parcels::Relay;
-use super::schedule::{Next, RUNNING_MAX};
+use super::schedule::{Next, RUNNING_MAX, Schedule};
+use super::steps::{self, Step};
 use super::tally::Tally;
 use super::target;
 
@@ -67,7 +68,7 @@ impl Deliverer {
                 doubtful.push(parcel);
             } else if parcel.state == ParcelState::Held && waits_for_turn(&parcel) {
                 ordered.push(parcel);
-            } else if parcel.state == ParcelState::Held {
+            } else if parcel.is_due() {
                 schedule.add(parcel.number, &lane_of(&parcel), now);
             }
         })?;
@@ -140,6 +141,8 @@ fn lane_of(parcel: &Parcel) -> String {
     match is_beyond(parcel) {
         // Questions don't wait for files.
         true => format!("about {server}"),
+        // A sender that is slow or stops holds up none that is whole.
+        false if parcel.state == ParcelState::Arriving => format!("ahead to {server}"),
         false => server,
     }
 }
@@ -189,7 +192,7 @@ impl Shared {
                     continue;
                 }
             };
-            if parcel.state != ParcelState::Held {
+            if !parcel.is_due() && !parcel.may_go_ahead() {
                 continue;
             }
             let lane = lane_of(&parcel);
@@ -340,6 +343,7 @@ impl Shared {
             attempt.stop();
         }
         let parcel = relay.spool.parcel(number);
+        let was_ahead = parcel.as_ref().is_ok_and(Parcel::may_go_ahead);
         let result = match &parcel {
             Ok(parcel) => self.attempt_with(parcel, &attempt),
             Err(fault) => Err(Failed::Later(fault.clone())),
@@ -348,7 +352,7 @@ impl Shared {
             self.note(parcel, failed);
         }
         let was_cancelled = attempt.is_cancelled() && result.is_err();
-        if was_cancelled && let Err(fault) = self.cancelled(number) {
+        if was_cancelled && let Err(fault) = self.cancelled(number, attempt.is_withdrawn()) {
             tracing::error!(number, %fault, "the spool can't be written");
         }
         let now = Instant::now();
@@ -357,6 +361,10 @@ impl Shared {
         // Changes before this are seen, and those that come later see that it isn't running.
         let after = relay.spool.parcel(number);
         let is_done = match (result, &after) {
+            (Err(failed), Ok(after)) if was_ahead && !was_cancelled => {
+                self.went_ahead(&mut schedule, after, &failed);
+                false
+            }
             (Ok(Went::Over), _) => {
                 schedule.done(number, Some(true), now);
                 true
@@ -397,42 +405,63 @@ impl Shared {
         self.wake();
     }
 
-    /// Enters that a parcel was cancelled, unless the next relay has to be asked first.
-    fn cancelled(&self, number: u64) -> Result<(), Fault> {
-        match self.relay.spool.parcel(number)?.offered {
-            true => Ok(()),
-            false => self.relay.cancelled(number),
+    /// Decides about a parcel that could not be sent while it arrives, which is never its end.
+    fn went_ahead(&self, schedule: &mut Schedule, after: &Parcel, failed: &Failed) {
+        let (number, now) = (after.number, Instant::now());
+        let is_being_sent = after.may_go_ahead() && self.relay.spool.is_being_sent(after);
+        match failed {
+            Failed::Unreached(_) if is_being_sent => return schedule.unreached(number, now),
+            Failed::Later(_) if is_being_sent => return schedule.later(number, now),
+            Failed::Later(_) => schedule.done(number, Some(true), now),
+            _ => schedule.done(number, None, now),
+        }
+        // It was taken meanwhile, or is to be withdrawn; otherwise its sender begins it again.
+        if after.is_due() {
+            schedule.add(number, &lane_of(after), now);
         }
     }
 
-    fn attempt_with(&self, parcel: &Parcel, attempt: &Attempt) -> Result<Went, Failed> {
+    /// Enters that a parcel was cancelled, unless something is elsewhere that is withdrawn first.
+    fn cancelled(&self, number: u64, is_withdrawn: bool) -> Result<(), Fault> {
+        let parcel = self.relay.spool.parcel(number)?;
+        match steps::ends_with_attempt(&parcel, is_withdrawn) {
+            true => self.relay.cancelled(number),
+            false => Ok(()),
+        }
+    }
+
+    fn attempt_with(&self, parcel: &Parcel, attempt: &Arc<Attempt>) -> Result<Went, Failed> {
         let relay = &self.relay;
-        if parcel.state != ParcelState::Held {
-            return Err(Failed::Ended);
+        let is_being_sent = relay.spool.is_being_sent(parcel);
+        let step = steps::next(parcel, is_being_sent, relay.now_s());
+        match step {
+            Step::Nothing => return Err(Failed::Ended),
+            Step::Recall => return recall(relay, parcel, attempt),
+            Step::Follow => return follow(relay, parcel, attempt),
+            Step::Withdraw => {
+                if withdraw(relay, parcel, attempt)? {
+                    return Ok(Went::Over);
+                }
+                attempt.end_withdrawn();
+                return Err(Failed::Ended);
+            }
+            Step::Expire => {
+                self.expire(parcel);
+                return Err(Failed::Ended);
+            }
+            Step::HandOn | Step::Deliver => {}
         }
-        if parcel.cancel_wanted && parcel.offered {
-            return recall(relay, parcel, attempt);
-        }
-        if parcel.cancel_wanted {
-            attempt.cancel();
-            withdraw(relay, parcel, attempt);
-            return Err(Failed::Ended);
-        }
-        if parcel.handed_to.is_some() {
-            return follow(relay, parcel, attempt);
-        }
-        if parcel.expires_s() <= relay.now_s() {
-            self.expire(parcel);
-            return Err(Failed::Ended);
+        if !parcel.is_due() {
+            attempt.begin_ahead();
         }
         lock(&relay.tried)
             .entry(parcel.number)
             .or_default()
             .attempts += 1;
         Tally::count(&relay.tally.attempts);
-        match parcel.order.next.is_empty() {
-            true => deliver(relay, parcel, attempt).map(|()| Went::Over),
-            false => hand_on(relay, parcel, attempt),
+        match step {
+            Step::HandOn => hand_on(relay, parcel, attempt),
+            _ => deliver(relay, parcel, attempt).map(|()| Went::Over),
         }
     }
 
@@ -440,7 +469,7 @@ impl Shared {
     fn look_again(&self, number: u64) {
         let parcel = self.relay.spool.parcel(number);
         if let Ok(parcel) = parcel
-            && parcel.state == ParcelState::Held
+            && parcel.is_due()
             && !self.is_over()
         {
             let lane = lane_of(&parcel);
@@ -459,6 +488,7 @@ impl Shared {
         }
         let fault = match failed {
             Failed::Ended => return,
+            Failed::Never(fault) if parcel.may_go_ahead() => fault,
             Failed::Never(fault) => return self.give_up(parcel, fault.clone()),
             Failed::Unreached(fault) | Failed::Later(fault) => fault,
         };

@@ -5,6 +5,9 @@
 //! attempt after a crash that finds no hidden file, in the directory where it was, knows that it
 //! was renamed. So the target is replaced once, whatever comes between, and also if somebody has
 //! replaced or removed it since.
+//!
+//! A large file goes to its hidden name while it arrives. The spool knows that name before, so that
+//! it can be removed if the rest never comes.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -20,6 +23,7 @@ use xdfs_spool::{Parcel, Placed};
 use super::attempt::{Attempt, Failed};
 use super::parcels::Relay;
 use super::sending::Sending;
+use super::steps::{self, Renamed};
 use super::target;
 use super::tree_place::TreeFile;
 use crate::between::ServerFile;
@@ -37,7 +41,11 @@ const HIDDEN: &[u8] = b".xdfs-parcel-";
 ///
 /// # Errors
 /// It isn't delivered, or that couldn't be entered in the spool.
-pub(super) fn deliver(relay: &Relay, parcel: &Parcel, attempt: &Attempt) -> Result<(), Failed> {
+pub(super) fn deliver(
+    relay: &Relay,
+    parcel: &Parcel,
+    attempt: &Arc<Attempt>,
+) -> Result<(), Failed> {
     let order = &parcel.order;
     let place = target::parse(&order.target).map_err(Failed::Never)?;
     let access = relay.current.access();
@@ -57,26 +65,38 @@ pub(super) fn deliver(relay: &Relay, parcel: &Parcel, attempt: &Attempt) -> Resu
     })
 }
 
-/// Removes what an attempt has left at the target of a parcel that isn't wanted any more. It stays,
-/// hidden, if the target can't be reached.
-pub(super) fn withdraw(relay: &Relay, parcel: &Parcel, attempt: &Attempt) {
-    let Some(placed) = &parcel.placed else { return };
-    let Ok(place) = target::parse(&parcel.order.target) else {
-        return;
-    };
+/// Removes what an attempt has left at the target of a parcel that isn't wanted any more, unless it
+/// has its name there already. Returns whether it does.
+///
+/// # Errors
+/// An earlier attempt is still at it, or it isn't known whether it has its name.
+pub(super) fn withdraw(
+    relay: &Relay,
+    parcel: &Parcel,
+    attempt: &Arc<Attempt>,
+) -> Result<bool, Failed> {
+    if parcel.placed.is_none() && parcel.begun.is_none() {
+        return Ok(false);
+    }
+    let place = target::parse(&parcel.order.target).map_err(Failed::Never)?;
     let access = relay.current.access();
     let user = &parcel.order.user;
-    // It stays if the target can't be reached.
-    let _ = target::with(&relay.links, &access, (user, &place), |client| {
+    let withdrawn = target::with(&relay.links, &access, (user, &place), |client| {
         let sending = Sending {
             relay,
             parcel,
             attempt,
             client,
         };
-        Delivery(&sending).remove(&placed.hidden);
-        Ok(())
+        Delivery(&sending).withdraw()
     });
+    match withdrawn {
+        Err(failed) if parcel.placed.is_some() => Err(failed),
+        Err(Failed::Later(fault)) if fault.code == Code::Busy => Err(Failed::Later(fault)),
+        // It stays, hidden, if the target can't be reached.
+        Err(_) => Ok(false),
+        Ok(is_delivered) => Ok(is_delivered),
+    }
 }
 
 struct Delivery<'a>(&'a Sending<'a>);
@@ -89,9 +109,15 @@ impl Delivery<'_> {
         let directory = &target[..target.len() - name.len()];
         let mark = format!("{:032x}", self.0.relay.spool.mark(self.0.parcel));
         let hidden = [directory, HIDDEN, mark.as_bytes()].concat();
+        if self.0.parcel.state == ParcelState::Arriving {
+            self.enter_begun(&hidden)?;
+        }
         match self.0.parcel.order.tree {
             true => self.copy_tree(&hidden)?,
             false => self.upload(&hidden)?,
+        }
+        if self.0.attempt.is_cancelled() {
+            self.remove(&hidden);
         }
         self.0.check()?;
         let directory = self.directory(&target).ok();
@@ -101,19 +127,30 @@ impl Delivery<'_> {
             directory,
         };
         let entered = placed.clone();
-        let altered =
-            self.0
-                .relay
-                .spool
-                .alter(self.0.parcel.number, self.0.relay.now_s(), |parcel| {
-                    if parcel.state != ParcelState::Held {
-                        return Err(Fault::new(Code::Cancelled, "deliver", "it was ended"));
-                    }
-                    parcel.placed = Some(entered);
-                    Ok(())
-                });
-        altered.map_err(|fault| self.0.failed(fault))?;
+        self.alter(move |parcel| steps::placed(parcel, entered))?;
         Ok(placed)
+    }
+
+    /// Enters that there may be something under a hidden name from now on.
+    fn enter_begun(&self, hidden: &[u8]) -> Result<(), Failed> {
+        if self.0.parcel.begun.as_deref() == Some(hidden) {
+            return Ok(());
+        }
+        let begun = hidden.to_vec();
+        self.alter(|parcel| {
+            parcel.begun = Some(begun);
+            Ok(())
+        })
+    }
+
+    /// Changes the parcel in the spool.
+    fn alter(
+        &self,
+        alter: impl FnOnce(&mut Parcel) -> Result<(), Fault> + Send + 'static,
+    ) -> Result<(), Failed> {
+        let Sending { relay, parcel, .. } = self.0;
+        let altered = relay.spool.alter(parcel.number, relay.now_s(), alter);
+        altered.map(drop).map_err(|fault| self.0.failed(fault))
     }
 
     /// The device and the inode number of the directory of a name.
@@ -174,8 +211,8 @@ impl Delivery<'_> {
     }
 
     fn upload(&self, hidden: &[u8]) -> Result<(), Failed> {
-        let digest = self.0.parcel.digest;
-        let uploaded = self.0.upload(hidden)?;
+        let uploaded = self.0.upload(hidden, || Ok(()))?;
+        let digest = self.0.now()?.digest;
         // The relay may have read something else than it took: then it gets no name.
         if digest != DigestValue::None && uploaded != digest {
             self.remove(hidden);
@@ -260,49 +297,91 @@ impl Delivery<'_> {
         });
     }
 
+    /// Removes what is there of a file of which the rest never came.
+    fn remove_partial(&self, hidden: &[u8]) -> Result<(), Failed> {
+        let removed = self.0.client.call(Call::RemovePartial {
+            path: hidden.to_vec(),
+            unchanged_since_ns: None,
+        });
+        match removed {
+            // The session of an earlier attempt hasn't ended there.
+            Err(fault) if fault.code == Code::Busy => Err(self.0.failed(fault)),
+            // There is none, or it stays, hidden.
+            _ => Ok(()),
+        }
+    }
+
     /// Gives the file its name, and enters that it was delivered. `is_earlier`: an earlier attempt
     /// may have done so already.
     fn rename(&self, placed: &Placed, is_earlier: bool) -> Result<(), Failed> {
-        if self.0.attempt.is_cancelled() {
-            self.remove(&placed.hidden);
-            return Err(Failed::Ended);
-        }
+        // Whether an earlier attempt has done it is found out where it is withdrawn.
+        self.0.check()?;
         let renamed = self.0.client.call(Call::Rename {
             from: placed.hidden.clone(),
             to: placed.target.clone(),
             overwrite: self.0.parcel.order.overwrite,
         });
-        match renamed {
-            Ok(_) => {}
-            Err(fault) if is_earlier && fault.code == Code::NotFound => {
-                self.check_directory(placed)?;
-            }
-            Err(fault) => {
-                let failed = self.0.failed(fault);
+        let refused = renamed.err();
+        match steps::renamed(refused.as_ref().map(|fault| fault.code), is_earlier) {
+            Renamed::Done => {}
+            Renamed::Earlier => self.check_directory(placed)?,
+            Renamed::Failed => {
+                let none = || Fault::new(Code::Internal, "deliver", "it failed");
+                let failed = self.0.failed(refused.unwrap_or_else(none));
                 if let Failed::Never(_) = &failed {
                     // In this order: an attempt that finds the file gone takes it for delivered.
-                    self.forget_place()?;
+                    self.alter(|parcel| {
+                        parcel.placed = None;
+                        Ok(())
+                    })?;
                     self.remove(&placed.hidden);
                 }
                 return Err(failed);
             }
         }
+        self.enter_delivered()
+    }
+
+    fn enter_delivered(&self) -> Result<(), Failed> {
         let attempts = self.attempts();
-        let delivered =
-            self.0
-                .relay
-                .spool
-                .alter(self.0.parcel.number, self.0.relay.now_s(), move |parcel| {
-                    if parcel.state == ParcelState::Held {
-                        parcel.state = ParcelState::Delivered;
-                        parcel.fault = None;
-                        parcel.attempts = attempts;
-                    }
-                    Ok(())
-                });
-        delivered.map_err(|fault| self.0.failed(fault))?;
+        self.alter(move |parcel| {
+            steps::delivered(parcel, attempts);
+            Ok(())
+        })?;
         self.0.relay.tally.delivered(self.0.parcel);
         Ok(())
+    }
+
+    /// Removes what is there under the hidden name. Returns whether it has its name instead.
+    fn withdraw(&self) -> Result<bool, Failed> {
+        let Parcel { placed, begun, .. } = self.0.parcel;
+        let hidden = match (placed, begun) {
+            (Some(placed), _) => {
+                let stat = Call::Stat {
+                    path: placed.hidden.clone(),
+                    follow: false,
+                };
+                match self.0.client.call(stat) {
+                    Ok(_) => {}
+                    Err(fault) if fault.code == Code::NotFound => {
+                        self.check_directory(placed)?;
+                        self.enter_delivered()?;
+                        return Ok(true);
+                    }
+                    Err(fault) => return Err(self.0.failed(fault)),
+                }
+                self.alter(|parcel| {
+                    steps::unplaced(parcel);
+                    Ok(())
+                })?;
+                &placed.hidden
+            }
+            (None, Some(begun)) => begun,
+            (None, None) => return Ok(false),
+        };
+        self.remove(hidden);
+        self.remove_partial(hidden)?;
+        Ok(false)
     }
 
     fn attempts(&self) -> u32 {
@@ -310,18 +389,5 @@ impl Delivery<'_> {
         tried
             .get(&self.0.parcel.number)
             .map_or(1, |tried| tried.attempts)
-    }
-
-    /// The next attempt begins with the upload.
-    fn forget_place(&self) -> Result<(), Failed> {
-        let altered =
-            self.0
-                .relay
-                .spool
-                .alter(self.0.parcel.number, self.0.relay.now_s(), |parcel| {
-                    parcel.placed = None;
-                    Ok(())
-                });
-        altered.map(drop).map_err(|fault| self.0.failed(fault))
     }
 }

@@ -20,7 +20,9 @@ impl Relay {
                 oldest = oldest.min(parcel.opened_s);
             }
         });
-        let running = lock(&self.running).len() as u64;
+        let running = lock(&self.running);
+        let running = running.values().filter(|attempt| !attempt.is_ahead());
+        let running = running.count() as u64;
         let [arriving, held, delivering, _, dead, _] = &mut by_state;
         // The spool doesn't know of attempts.
         *delivering = running.min(*held);

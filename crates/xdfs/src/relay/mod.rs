@@ -10,6 +10,7 @@
 //!       |
 //!   delivery        one attempt: upload to a hidden name, then rename
 //!   onward          or to the next relay, and what becomes of it there
+//!   steps           what is decided in all of these
 //! ```
 //!
 //! The relay is a client of the other server, with the keys and the known servers of the user who
@@ -22,6 +23,8 @@ mod deliverer;
 mod delivery;
 mod figures;
 mod links;
+#[cfg(test)]
+mod model;
 mod onward;
 mod order;
 mod parcels;
@@ -29,6 +32,7 @@ mod route;
 mod routes;
 mod schedule;
 mod sending;
+mod steps;
 mod store;
 mod tally;
 mod target;

@@ -3,6 +3,11 @@
 //! To the next relay this one is a user, whose parcel it is. Its identifier there follows from the
 //! number here, so that an attempt after a crash opens the same one. Once the next relay has the
 //! file, it answers for it, and its content here is removed; this one asks it what becomes of it.
+//!
+//! A large file is sent on while it arrives. The next relay gets its digest once it has arrived as
+//! a whole, and doesn't take it before.
+
+use std::sync::Arc;
 
 use xdfs_proto::digest::DigestValue;
 use xdfs_proto::relay::{
@@ -15,6 +20,7 @@ use xdfs_spool::Parcel;
 use super::attempt::{Attempt, Failed, Went};
 use super::parcels::Relay;
 use super::sending::Sending;
+use super::steps::{self, Opened};
 use super::tally::Tally;
 use super::target;
 use crate::client::Client;
@@ -32,7 +38,7 @@ fn next_of(parcel: &Parcel) -> Result<&str, Failed> {
 
 /// Does something in a session with the next relay.
 fn at_next<T>(
-    (relay, parcel, attempt): (&Relay, &Parcel, &Attempt),
+    (relay, parcel, attempt): (&Relay, &Parcel, &Arc<Attempt>),
     run: impl FnOnce(&Onward<'_>) -> Result<T, Failed>,
 ) -> Result<T, Failed> {
     let place = target::parse_relay(next_of(parcel)?).map_err(Failed::Never)?;
@@ -52,13 +58,22 @@ fn at_next<T>(
 ///
 /// # Errors
 /// The next relay doesn't have it, or it couldn't be entered in the spool that it does.
-pub(super) fn hand_on(relay: &Relay, parcel: &Parcel, attempt: &Attempt) -> Result<Went, Failed> {
+pub(super) fn hand_on(
+    relay: &Relay,
+    parcel: &Parcel,
+    attempt: &Arc<Attempt>,
+) -> Result<Went, Failed> {
     at_next((relay, parcel, attempt), |onward| {
-        onward.offer()?;
-        match onward.status()?.state {
-            ParcelState::Arriving => onward.send()?,
-            ParcelState::Cancelled => return onward.given_up(),
-            _ => {}
+        onward.offer(parcel)?;
+        let there = onward.status()?;
+        match steps::opened(there.state, there.fault.is_some()) {
+            Opened::Send => onward.send()?,
+            Opened::Anew => return onward.send_anew(),
+            Opened::Refused => {
+                let cause = "it was cancelled at the next relay";
+                return Err(Failed::Never(Fault::new(Code::Cancelled, OPERATION, cause)));
+            }
+            Opened::Handed => {}
         }
         onward.handed()
     })
@@ -68,7 +83,11 @@ pub(super) fn hand_on(relay: &Relay, parcel: &Parcel, attempt: &Attempt) -> Resu
 ///
 /// # Errors
 /// It can't be asked, or doesn't know the parcel.
-pub(super) fn follow(relay: &Relay, parcel: &Parcel, attempt: &Attempt) -> Result<Went, Failed> {
+pub(super) fn follow(
+    relay: &Relay,
+    parcel: &Parcel,
+    attempt: &Arc<Attempt>,
+) -> Result<Went, Failed> {
     at_next((relay, parcel, attempt), |onward| {
         if parcel.retry_wanted {
             onward.put_back()?;
@@ -81,7 +100,11 @@ pub(super) fn follow(relay: &Relay, parcel: &Parcel, attempt: &Attempt) -> Resul
 ///
 /// # Errors
 /// It can't be asked.
-pub(super) fn recall(relay: &Relay, parcel: &Parcel, attempt: &Attempt) -> Result<Went, Failed> {
+pub(super) fn recall(
+    relay: &Relay,
+    parcel: &Parcel,
+    attempt: &Arc<Attempt>,
+) -> Result<Went, Failed> {
     at_next((relay, parcel, attempt), |onward| onward.recall())
 }
 
@@ -117,9 +140,9 @@ impl Onward<'_> {
         self.0.relay.spool.id_beyond(self.0.parcel)
     }
 
-    /// Opens the parcel there.
-    fn offer(&self) -> Result<(), Failed> {
-        let Sending { relay, parcel, .. } = &self.0;
+    /// Opens the parcel there, as it is now.
+    fn offer(&self, parcel: &Parcel) -> Result<(), Failed> {
+        let Sending { relay, .. } = &self.0;
         if !parcel.offered {
             // First, so that a cancellation reaches what may be there.
             self.alter(|parcel| {
@@ -144,6 +167,7 @@ impl Onward<'_> {
             passed: passed.chain([relay.spool.identity()]).collect(),
             of: self.sharer()?,
             in_order: order.in_order.clone(),
+            ahead: parcel.state == ParcelState::Arriving,
         };
         match self.client().open_parcel(order.clone()) {
             // The next relay doesn't have the other one, or its file, any more.
@@ -188,8 +212,9 @@ impl Onward<'_> {
     }
 
     fn send(&self) -> Result<(), Failed> {
-        let digest = self.0.parcel.digest;
-        let sent = self.0.upload(&parcel_path(self.id()))?;
+        let complete = || self.offer(&self.0.now()?);
+        let sent = self.0.upload(&parcel_path(self.id()), complete)?;
+        let digest = self.0.now()?.digest;
         // The other side compares it, too: this relay may have read something else than it took.
         match digest != DigestValue::None && sent != digest {
             true => {
@@ -201,37 +226,20 @@ impl Onward<'_> {
         }
     }
 
-    /// The next relay doesn't want the file: its time was over there, or somebody has ended it.
-    fn given_up(&self) -> Result<Went, Failed> {
-        let fault = self.status()?.fault;
-        let is_over = fault.is_some();
-        let cause = match is_over {
-            true => "the next relay has given it up before all of it was there",
-            false => "it was cancelled at the next relay",
-        };
-        let fault = Fault::new(Code::Cancelled, OPERATION, cause);
-        if !is_over {
-            return Err(Failed::Never(fault));
-        }
-        // It never had all of it, so it can't have delivered it.
+    /// The time of the parcel was over there before all of it had arrived: another one is opened.
+    fn send_anew(&self) -> Result<Went, Failed> {
         self.alter(|parcel| {
             parcel.sent_anew += 1;
             Ok(())
         })?;
-        Err(Failed::Later(fault))
+        let cause = "the next relay has given it up before all of it was there";
+        Err(Failed::Later(Fault::new(Code::Cancelled, OPERATION, cause)))
     }
 
     /// Enters that the next relay has the file.
     fn handed(&self) -> Result<Went, Failed> {
         let next = next_of(self.0.parcel)?.to_owned();
-        self.alter(move |parcel| {
-            if parcel.state != ParcelState::Held {
-                return Err(Fault::new(Code::Cancelled, OPERATION, "it was ended"));
-            }
-            parcel.handed_to = Some(next);
-            parcel.fault = None;
-            Ok(())
-        })?;
+        self.alter(move |parcel| steps::handed(parcel, next))?;
         Ok(Went::On)
     }
 
@@ -270,8 +278,7 @@ impl Onward<'_> {
                 false => fault.local(),
             }
         });
-        let (state, attempts) = (status.state, status.attempts);
-        let (holder, fault) = (status.holder.clone(), status.fault.clone());
+        let (state, ended) = (status.state, status.clone());
         relay.looked(parcel.number, Some(status));
         if !state.is_end() {
             return Ok(Went::On);
@@ -279,15 +286,11 @@ impl Onward<'_> {
         if state == ParcelState::Dead {
             let (id, user) = (parcel.order.id, &parcel.order.user);
             let target = &parcel.order.target;
-            tracing::error!(%id, user, target, holder, "a parcel was given up at another relay");
+            let holder = &ended.holder;
+            tracing::error!(%id, user, target, ?holder, "a parcel was given up at another relay");
         }
         self.alter(move |parcel| {
-            if parcel.state == ParcelState::Held {
-                parcel.state = state;
-                parcel.attempts = attempts;
-                parcel.handed_to = holder;
-                parcel.fault = fault;
-            }
+            steps::ended_beyond(parcel, ended);
             Ok(())
         })?;
         let tally = &relay.tally;

@@ -20,6 +20,7 @@ use super::links::Links;
 use super::order::Orders;
 use super::route::RelayRoute;
 use super::schedule::Schedule;
+use super::steps;
 use super::tally::Tally;
 
 /// Settings of a relay.
@@ -261,19 +262,7 @@ impl Relay {
         let parcel = self.spool.find(user, id)?;
         let old = parcel.state;
         let altered = self.spool.alter(parcel.number, self.now_s(), |parcel| {
-            match parcel.state {
-                // An attempt may be giving the file its name: the next one, or that, decides.
-                ParcelState::Held => parcel.cancel_wanted = true,
-                ParcelState::Dead if parcel.placed.is_some() || parcel.offered => {
-                    parcel.state = ParcelState::Held;
-                    parcel.cancel_wanted = true;
-                }
-                ParcelState::Arriving | ParcelState::Dead => {
-                    parcel.state = ParcelState::Cancelled;
-                    parcel.fault = None;
-                }
-                _ => {}
-            }
+            steps::cancel(parcel);
             Ok(())
         })?;
         if altered.cancel_wanted {
@@ -291,13 +280,7 @@ impl Relay {
     /// Enters that a parcel was cancelled.
     pub(super) fn cancelled(&self, number: u64) -> Result<(), Fault> {
         let cancelled = self.spool.alter(number, self.now_s(), |parcel| {
-            if !matches!(
-                parcel.state,
-                ParcelState::Delivered | ParcelState::Cancelled
-            ) {
-                parcel.state = ParcelState::Cancelled;
-                parcel.fault = None;
-            }
+            steps::cancelled(parcel);
             Ok(())
         })?;
         if cancelled.state == ParcelState::Cancelled {
@@ -352,19 +335,14 @@ impl Relay {
         let dead = self
             .spool
             .alter(parcel.number, self.now_s(), move |parcel| {
-                if matches!(parcel.state, ParcelState::Held | ParcelState::Arriving) {
-                    // Only a file that has arrived can be put back.
-                    parcel.state = match parcel.state {
-                        ParcelState::Arriving => ParcelState::Cancelled,
-                        _ => ParcelState::Dead,
-                    };
-                    parcel.attempts = parcel.attempts.max(attempts);
-                    parcel.fault = Some(fault);
-                }
+                steps::give_up(parcel, attempts, fault);
                 Ok(())
             })?;
+        if dead.cancel_wanted && dead.state == ParcelState::Arriving {
+            self.spool.notify(dead.number);
+        }
         match dead.state {
-            ParcelState::Dead | ParcelState::Cancelled if is_late => {
+            ParcelState::Dead | ParcelState::Cancelled | ParcelState::Arriving if is_late => {
                 Tally::count(&self.tally.expired)
             }
             ParcelState::Dead => Tally::count(&self.tally.dead),
@@ -454,6 +432,7 @@ mod tests {
                 passed: Vec::new(),
                 of: None,
                 in_order: None,
+                ahead: false,
             };
             let parcel = spool.submit(order, 0).unwrap();
             if number < 10 {

@@ -151,6 +151,7 @@ impl RouteStore {
             passed: Vec::new(),
             of: None,
             in_order: None,
+            ahead: false,
         };
         let id = order.id;
         let opened = self

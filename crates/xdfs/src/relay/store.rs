@@ -113,6 +113,7 @@ impl RelayStore {
             passed: order.passed.clone(),
             of: order.of,
             in_order: order.in_order.clone(),
+            ahead: order.ahead,
         };
         self.relay.spool.submit(new, self.relay.now_s()).map(drop)
     }
