@@ -85,6 +85,7 @@ mod reconnect;
 mod relay;
 mod relay_ahead;
 mod relay_hops;
+mod relay_hostile;
 mod relay_many;
 #[cfg(unix)]
 mod relay_seen;

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use redb::ReadableTable as _;
 use xdfs_proto::relay::ParcelState;
 use xdfs_proto::{Code, Retry};
 use xdfs_spool::{Spool, SpoolLimits};
@@ -77,6 +78,33 @@ fn damage_is_noticed() {
     assert!(fault.cause.contains("missing"), "{fault}");
     fs::write(dir.path().join("index.redb"), [1; 9000]).unwrap();
     Spool::open(dir.path(), LIMITS).unwrap_err();
+}
+
+/// A spool of another version stays as it is.
+#[test]
+fn a_spool_of_another_version_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = open(dir.path());
+    put(&spool, 1, 40_000).unwrap();
+    drop(spool);
+    let set = |version: Option<u64>| {
+        let database = redb::Database::create(dir.path().join("index.redb")).unwrap();
+        let transaction = database.begin_write().unwrap();
+        let meta = redb::TableDefinition::<&str, u64>::new("meta");
+        let mut meta = transaction.open_table(meta).unwrap();
+        let old = meta.get("version").unwrap().unwrap().value();
+        meta.insert("version", version.unwrap_or(old + 1)).unwrap();
+        drop(meta);
+        transaction.commit().unwrap();
+        old
+    };
+    let own = set(None);
+    for _ in 0..2 {
+        let fault = Spool::open(dir.path(), LIMITS).unwrap_err();
+        assert_eq!(fault.code, Code::Unsupported, "{fault}");
+    }
+    set(Some(own));
+    assert_held(&open(dir.path()), 1, 40_000);
 }
 
 #[test]
