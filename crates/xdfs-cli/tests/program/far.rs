@@ -30,7 +30,7 @@ pub(crate) fn network_of(plan: Plan) -> Option<Wan> {
 }
 
 /// The same command on a host of the network.
-fn on(side: &Side, command: &Command) -> Command {
+pub(crate) fn on(side: &Side, command: &Command) -> Command {
     let mut there = side.command(command.get_program());
     there.args(command.get_args());
     for (name, value) in command.get_envs() {
