@@ -297,7 +297,7 @@ impl<K: Kernel> Pipeline<K> {
                             let time = StoreTime { writing, syncing };
                             self.published(file, time, failures);
                         }
-                        Err(fault) => self.receiver.fail(file, fault.local()),
+                        Err(fault) => self.receiver.fail(file, fault),
                     }
                 }
             }
