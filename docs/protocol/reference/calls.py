@@ -348,13 +348,15 @@ def _read_relay(r):
 
 
 def _read_parcel(r, o):
-    c = {"parcel": r.take(16), "overwrite": bool(o & 1), "tree": bool(o & 2)}
-    if o == 3:
+    c = {"parcel": r.take(16), "overwrite": bool(o & 1), "tree": bool(o & 2), "ahead": bool(o & 16)}
+    if o & 3 == 3:
         raise malformed("options of a call")
     c["bytes"] = r.number("Q")
     c["life_s"] = r.bounded("I", 1, 30 * 86400, "life of a parcel")
     c["target"], c["name"] = r.text(3 * 4096 + 512), r.path()
     c["digest"] = read_digest(r)
+    if c["ahead"] and c["digest"][0] != "none":
+        raise malformed("options of a call")
     c["next"] = [_read_relay(r) for _ in range(_read_relays(r))]
     c["passed"] = [r.take(16) for _ in range(_read_relays(r))]
     if len(c["next"]) + len(c["passed"]) > RELAYS_MAX:
@@ -379,7 +381,7 @@ def _write_parcel(c):
     body += pack("B", len(c["passed"])) + b"".join(c["passed"]) + (c["of"] or b"")
     body += string(c["in_order"].encode()) if c["in_order"] else b""
     options = c["overwrite"] | c["tree"] << 1 | (c["of"] is not None) << 2
-    return options | (c["in_order"] is not None) << 3, body
+    return options | (c["in_order"] is not None) << 3 | c["ahead"] << 4, body
 
 
 def _read_parcel_name(r, o):
@@ -527,7 +529,7 @@ CALLS = {
     0x1D: ("delegate-tree", 1, _read_delegate_tree, _write_delegate_tree),
     0x1E: ("start-tree", 31, _read_tree_order, _write_tree_order),
     0x1F: ("tree-status", 3, _read_tree_query, _write_tree_query),
-    0x31: ("open-parcel", 15, _read_parcel, _write_parcel),
+    0x31: ("open-parcel", 31, _read_parcel, _write_parcel),
     0x32: ("parcel-status", 1, _read_parcel_name, _write_parcel_name),
     0x33: ("end-parcel", 1,
            lambda r, o: {**_read_parcel_name(r, o), "end": PARCEL_ENDS[r.bounded("B", 0, 1, "end of a parcel")]},
