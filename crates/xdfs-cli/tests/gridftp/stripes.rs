@@ -692,15 +692,10 @@ fn what_servers_say_about_stripes_is_checked() {
     assert!(!fake.was_read());
     // Nor is one of another protocol, to which trees go. Each pair of a list, and each source.
     let (up, list) = (text(&stage.here("up")), text(&stage.here("list")));
-    let said = fails(
-        &stage,
-        &["-r"],
-        &text(&stage.here("")),
-        "xdfs://localhost/d",
-    );
+    let said = fails(&stage, &["-r"], &text(&stage.here("")), "ssh://localhost/d");
     let lacking = "only servers of GridFTP have stripes";
     assert!(said.contains(lacking), "{said}");
-    fs::write(&list, format!("{up} xdfs://localhost/x\n")).unwrap();
+    fs::write(&list, format!("{up} ssh://localhost/x\n")).unwrap();
     let words = [&STRIPED[..], &["--from-file", &list]].concat();
     let (succeeded, said) = outcome(&mut xdfs(&stage, &words));
     assert!(!succeeded && said.contains(lacking), "{said}");

@@ -114,7 +114,7 @@ fn without_stripes_nothing_is_moved() {
     let tree = text(&stage.here("tree"));
     Stage::make(&stage.here("tree/a"), 100);
     // Another protocol.
-    for [from, to] in [["xdfs://localhost/t", &tree], [&tree, "xdfs://localhost/t"]] {
+    for [from, to] in [["ssh://localhost/t", &tree], [&tree, "ssh://localhost/t"]] {
         let said = fails(&stage, from, to);
         let lacks = "only servers of GridFTP have stripes";
         assert!(
