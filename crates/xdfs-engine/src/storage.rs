@@ -791,6 +791,10 @@ impl Storage {
     pub(crate) fn completion(&mut self) -> Option<SinkCompletion> {
         let in_thread = || self.thread.as_ref().and_then(Thread::completion);
         let completion = self.inline.done.pop_front().or_else(in_thread)?;
+        if let SinkCompletion::Failed { file, .. } = completion {
+            // The thread has closed its sink, and would answer nothing more about it.
+            self.thread_files.remove(&file);
+        }
         if let SinkCompletion::Failed { file, .. } | SinkCompletion::Published { file, .. } =
             completion
             && self.publishing.remove(&file) == Some(true)

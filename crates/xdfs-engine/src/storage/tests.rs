@@ -287,6 +287,42 @@ fn unverified(broken: Broken, steps: usize) -> Box<dyn Sink> {
     })
 }
 
+/// A failure may be seen when the file is to be published already: all of it has arrived.
+#[test]
+fn a_file_that_failed_is_closed_though_it_was_to_be_published() {
+    let poller = Poller::new().unwrap();
+    let mut storage = Storage::new(System::shared(), poller.notifier(), None);
+    let mut pool = BufferPool::new(1, 0, 10, 0, Account::unbounded());
+    let file = FileId(1);
+    let sink = Box::new(BrokenSink {
+        broken: Broken::Write,
+        slow_writes: true,
+        steps: 0,
+    });
+    storage
+        .attach(file, sink, DigestKind::None, 0, false)
+        .unwrap();
+    let write = SinkJob::Write {
+        file,
+        offset: 0,
+        buffer: pool.make().unwrap(),
+        len: 1,
+    };
+    storage.submit(file, write);
+    let failed = next(&mut storage);
+    assert!(
+        matches!(failed, SinkCompletion::Failed { .. }),
+        "{failed:?}"
+    );
+    storage.submit(file, SinkJob::Publish { file, length: 1 });
+    storage.submit(file, SinkJob::Detach(file));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !matches!(storage.completion(), Some(SinkCompletion::Closed(_))) {
+        assert!(Instant::now() < deadline, "it is not closed");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Verification is reported when it is complete, and a failure affects only its file.
 #[test]
 fn verification_proceeds_in_steps() {
